@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -261,6 +262,27 @@ var eventTypes = map[string]func() Event{
 	TypeTurnFailed:     func() Event { return new(TurnFailed) },
 	TypeTurnCanceled:   func() Event { return new(TurnCanceled) },
 }
+
+// controlTypes are the frames that no log holds.
+var controlTypes = map[string]func() Event{
+	TypeReady:     func() Event { return new(Ready) },
+	TypeReset:     func() Event { return new(Reset) },
+	TypeStreamEnd: func() Event { return new(StreamEnd) },
+	TypeHeartbeat: func() Event { return new(Heartbeat) },
+}
+
+var typeNames = func() map[reflect.Type]string {
+	names := map[reflect.Type]string{}
+	for _, types := range []map[string]func() Event{eventTypes, controlTypes} {
+		for name, make := range types {
+			names[reflect.TypeOf(make())] = name
+		}
+	}
+	return names
+}()
+
+// TypeOf returns the type name of an event of this package.
+func TypeOf(e Event) string { return typeNames[reflect.TypeOf(e)] }
 
 // EventType reads the type of an encoded event without decoding the rest.
 // Events are encoded by this package, so "type" is always the first member.

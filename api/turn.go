@@ -82,24 +82,29 @@ type Usage struct {
 	ReasoningTokens *int64 `json:"reasoning_tokens"`
 }
 
-// Turn is one turn and, once Outcome is set, its result.
-type Turn struct {
+// TurnSummary is a turn as listings show it.
+type TurnSummary struct {
 	ID        uuid.UUID `json:"id"`
 	SessionID uuid.UUID `json:"session_id"`
-	// Outcome is nil while the turn runs.
+	// Outcome is nil (null) while the turn runs.
 	Outcome *Outcome `json:"outcome"`
 	Input   Input    `json:"input"`
 	Model   string   `json:"model"`
-	// Text is the last thing that the model said; what it said so far while the turn runs.
-	Text    string   `json:"text"`
 	Failure *Failure `json:"failure,omitempty"`
 	// Steps counts the model calls that were started.
-	Steps int    `json:"steps"`
-	Usage *Usage `json:"usage,omitempty"`
+	Steps     int       `json:"steps"`
+	Usage     *Usage    `json:"usage,omitempty"`
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+}
+
+// Turn is one turn and, once Outcome is set, its result.
+type Turn struct {
+	TurnSummary
+	// Text is the last thing that the model said in a whole message of this turn.
+	Text string `json:"text"`
 	// ToolResults are the settled calls in the order in which the model made them.
 	ToolResults []TurnToolResult `json:"tool_results"`
-	StartedAt   time.Time        `json:"started_at"`
-	EndedAt     time.Time        `json:"ended_at,omitzero"`
 }
 
 // TurnToolResult is one settled call in a turn result.
@@ -118,7 +123,7 @@ type TurnToolResult struct {
 
 // TurnList answers GET …/turns, newest first.
 type TurnList struct {
-	Turns []Turn `json:"turns"`
+	Turns []TurnSummary `json:"turns"`
 	// Next continues the list as ?before=; absent at the end.
 	Next string `json:"next,omitempty"`
 }

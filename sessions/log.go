@@ -23,8 +23,8 @@ const RecordVersion = 1
 // A fact is a record that is part of [State]; a delta (text or reasoning as it comes) is not, and may vanish later.
 type Record struct {
 	V int `json:"v"`
-	// CommandID is unique for each append, so that a writer that heard no answer can look for its own record.
-	CommandID uuid.UUID `json:"command_id"`
+	// CommandID is unique for each append of a fact, so that a writer that heard no answer can look for its own record; zero for a delta.
+	CommandID uuid.UUID `json:"command_id,omitzero"`
 	// N numbers the facts of a session from 1 without a hole; 0 for a delta.
 	N int64 `json:"n,omitempty"`
 	// Term is the Seq of the turn_owned fact of the replica that wrote this as a turn's owner; 0 for everybody else.

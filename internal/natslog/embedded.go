@@ -1,0 +1,211 @@
+package natslog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"treadle/sessions"
+)
+
+const (
+	startPatience = 60 * time.Second
+	healthEvery   = 250 * time.Millisecond
+	// maxStore is no limit in practice: the disk has its reserve.
+	maxStore  = 1 << 50
+	maxMemory = 64 << 20
+)
+
+// embedded is a NATS server inside this process, without a port. When it fails for good, which it does after a failed write, it is
+// replaced by a new one on the same directory; the connections find that by themselves.
+type embedded struct {
+	cfg  Config
+	lock *os.File
+	disk *disk
+
+	mu     sync.Mutex
+	server *server.Server
+	// failed says why nothing is taken now.
+	failed error
+}
+
+func startEmbedded(cfg Config) (*embedded, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the data directory %s cannot be made: %w", cfg.Dir, err)
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{cfg: cfg, lock: lock}
+	if e.disk, err = newDisk(cfg.Dir, cfg.DiskReserve); err == nil {
+		err = probe(cfg.Dir)
+	}
+	if err == nil {
+		e.server, err = e.start()
+	}
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// probe finds out whether the directory can be written to, by doing it.
+func probe(dir string) error {
+	file, err := os.CreateTemp(dir, "probe-*")
+	if err == nil {
+		_, err = file.Write(make([]byte, 4096))
+		err = errors.Join(err, file.Close(), os.Remove(file.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("the data directory %s is not writable: %w", dir, err)
+	}
+	return nil
+}
+
+func (e *embedded) start() (*server.Server, error) {
+	s, err := server.NewServer(&server.Options{
+		ServerName:         "treadle",
+		DontListen:         true,
+		NoSigs:             true,
+		NoSystemAccount:    false,
+		JetStream:          true,
+		StoreDir:           e.cfg.Dir,
+		JetStreamMaxMemory: maxMemory,
+		JetStreamMaxStore:  maxStore,
+		JetStreamLimits:    server.JSLimitOpts{DefaultMaxConsumers: -1},
+		SyncInterval:       e.cfg.SyncInterval,
+		SyncAlways:         e.cfg.SyncAlways,
+		MaxPayload:         int32(e.cfg.MaxRecord + headerRoom),
+		// The live connection receives everything that is stored, in bursts.
+		MaxPending: 256 << 20,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting the embedded NATS server: %w", err)
+	}
+	s.SetLoggerV2(serverLog{e.cfg.Logger.With("component", "nats-server")}, false, false, false)
+	s.Start()
+	if !s.ReadyForConnections(startPatience) || !s.JetStreamEnabled() {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return nil, fmt.Errorf("the embedded NATS server did not start on %s", e.cfg.Dir)
+	}
+	return s, nil
+}
+
+// InProcessConn connects to the server that runs now.
+func (e *embedded) InProcessConn() (net.Conn, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.server == nil {
+		return nil, errors.New("the embedded NATS server is not running")
+	}
+	return e.server.InProcessConn()
+}
+
+// admit returns nil if size more bytes can be taken now.
+func (e *embedded) admit(size int) error {
+	e.mu.Lock()
+	failed := e.failed
+	e.mu.Unlock()
+	if failed != nil {
+		return fmt.Errorf("%w: %w", sessions.ErrUnavailable, failed)
+	}
+	return e.disk.admit(size)
+}
+
+// watch restarts the server when it has failed and its directory can be written to again.
+func (e *embedded) watch(ctx context.Context) {
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := e.health(); err == nil {
+			continue
+		} else if e.fail(err) {
+			e.cfg.Logger.Error("the embedded NATS server failed and takes nothing", "error", err)
+		}
+		if e.disk.admit(lookBytes) != nil || probe(e.cfg.Dir) != nil {
+			continue
+		}
+		e.restart()
+	}
+}
+
+func (e *embedded) health() error {
+	e.mu.Lock()
+	s := e.server
+	e.mu.Unlock()
+	if s == nil {
+		return errors.New("the embedded NATS server is not running")
+	}
+	if h := s.Healthz(&server.HealthzOptions{}); h.Error != "" {
+		return errors.New(h.Error)
+	}
+	return nil
+}
+
+// fail reports whether the failure is new.
+func (e *embedded) fail(err error) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.failed
+	e.failed = err
+	return before == nil
+}
+
+func (e *embedded) restart() {
+	e.mu.Lock()
+	old := e.server
+	e.server = nil
+	e.mu.Unlock()
+	shutdown(old)
+	s, err := e.start()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.server = s
+	if err != nil {
+		e.failed = err
+		return
+	}
+	e.failed = nil
+	e.cfg.Logger.Info("the embedded NATS server works again")
+}
+
+func (e *embedded) close() {
+	e.mu.Lock()
+	s := e.server
+	e.server = nil
+	e.mu.Unlock()
+	shutdown(s)
+	_ = e.lock.Close()
+}
+
+func shutdown(s *server.Server) {
+	if s != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+}
+
+// serverLog brings the server's log into ours.
+type serverLog struct{ *slog.Logger }
+
+func (l serverLog) Noticef(format string, v ...any) { l.Debug(fmt.Sprintf(format, v...)) }
+func (l serverLog) Warnf(format string, v ...any)   { l.Warn(fmt.Sprintf(format, v...)) }
+func (l serverLog) Fatalf(format string, v ...any)  { l.Error(fmt.Sprintf(format, v...)) }
+func (l serverLog) Errorf(format string, v ...any)  { l.Error(fmt.Sprintf(format, v...)) }
+func (l serverLog) Debugf(format string, v ...any)  { l.Debug(fmt.Sprintf(format, v...)) }
+func (l serverLog) Tracef(format string, v ...any)  { l.Debug(fmt.Sprintf(format, v...)) }

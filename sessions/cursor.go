@@ -1,0 +1,64 @@
+package sessions
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Position orders the events of a session: Seq*1000 for the last event of the record at Seq, one less for each event
+// that follows it in the record. So a position that is a multiple of 1000 lies between records.
+type Position uint64
+
+func positionOf(e Entry, index int) Position {
+	return Position(uint64(e.Seq)*MaxRecordEvents - uint64(len(e.Events)-1-index))
+}
+
+func positionAfter(seq Seq) Position { return Position(uint64(seq) * MaxRecordEvents) }
+
+// split returns the position to follow from and whether that lies before a record of which events up to p are to be skipped.
+func (p Position) split() (after Seq, partial bool) {
+	return Seq(p / MaxRecordEvents), p%MaxRecordEvents != 0
+}
+
+// cursorTag names a session's history in cursors, so that a cursor of another session or of another store is recognised.
+func cursorTag(epoch string, session uuid.UUID) string {
+	sum := sha256.Sum256([]byte(epoch + "/" + session.String()))
+	return hex.EncodeToString(sum[:4])
+}
+
+func formatCursor(tag string, p Position) string {
+	return tag + "-" + strconv.FormatUint(uint64(p), 10)
+}
+
+// parseCursor returns ok false for anything that formatCursor did not make with this tag.
+func parseCursor(tag, cursor string) (p Position, ok bool) {
+	digits, found := strings.CutPrefix(cursor, tag+"-")
+	if !found || len(digits) > 19 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || strconv.FormatUint(n, 10) != digits {
+		return 0, false
+	}
+	return Position(n), true
+}
+
+// newID makes a UUIDv7 for the given time: ids of a session carry the times of its facts, so that they can be found by them.
+func newID(t time.Time) uuid.UUID {
+	var id uuid.UUID
+	_, _ = rand.Read(id[:]) // never fails: see crypto/rand
+	binary.BigEndian.PutUint64(id[:8], uint64(t.UnixMilli())<<16|uint64(binary.BigEndian.Uint16(id[6:8])))
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// unixMilli reads the time of a UUIDv7.
+func unixMilli(id uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(id[:8]) >> 16) }
