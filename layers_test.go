@@ -23,9 +23,9 @@ const (
 	maxFunctionLines = 80
 )
 
-// layers says what each package may import, outside of tests. A pattern that ends in /... stands for that path and everything below it,
-// "std" for the standard library except net/http, and "any" for everything outside this module. A package of internal/
-// that is not listed has the rule of "treadle/internal/...".
+// layers says what each package may import, outside of tests. A pattern that ends in /... stands for that path and
+// everything below it, "std" for the standard library except net/http, and "any" for everything outside this module. A
+// package of internal/ that is not listed has the rule of "treadle/internal/...".
 var layers = map[string][]string{
 	"treadle/api":          {"std", "github.com/google/uuid"},
 	"treadle/sessions":     {"std", "treadle/api", "github.com/google/uuid", "github.com/kaptinlin/jsonschema", "github.com/go-json-experiment/json/..."},

@@ -105,7 +105,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.startTurns()
+	s.startTurns(ctx)
 	s.cleanups.push("turns", func() error {
 		s.stopTurns()
 		<-s.ran
@@ -139,9 +139,9 @@ func (s *Server) openEngine(ctx context.Context) (*natslog.Log, error) {
 	return natslog.Open(ctx, config)
 }
 
-func (s *Server) startTurns() {
-	ctx, stop := context.WithCancel(context.Background())
-	s.stopTurns = stop
+// startTurns works off turns until stopTurns; the end of ctx is nothing to it.
+func (s *Server) startTurns(ctx context.Context) {
+	ctx, s.stopTurns = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		defer close(s.ran)
 		if err := s.service.Run(ctx); err != nil {

@@ -120,12 +120,11 @@ func (c *call) readIDs() error {
 		{"turn_id", &c.turnID, sessions.CodeTurnNotFound, "turn"},
 		{"tool_call_id", &c.toolCallID, sessions.CodeToolCallNotFound, "tool call"},
 	} {
-		text := chi.URLParam(c.Request, id.name)
-		if text == "" {
+		if !strings.Contains(c.Pattern, "{"+id.name+"}") {
 			continue
 		}
 		var ok bool
-		if *id.into, ok = parseID(text); !ok {
+		if *id.into, ok = parseID(chi.URLParam(c.Request, id.name)); !ok {
 			return refuse(id.code, "there is no "+id.kind+" with this id, which is not even a UUID")
 		}
 	}

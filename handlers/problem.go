@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -87,7 +88,8 @@ func refuse(code sessions.Code, detail string, facts ...any) *sessions.Error {
 
 // fail answers with an error. Only what a [*sessions.Error] says reaches the client; any other error's text is for the log.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
+	// A context that has ended is not enough: net/http ends it when a body is late, too.
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		w.WriteHeader(statusClientGone)
 		return
 	}

@@ -68,8 +68,13 @@ func bubbleWith(t *testing.T, script string, limits sessions.Limits, test func(f
 // replica starts one more service on the same log.
 func (f *fixture) replica() *replica {
 	f.Helper()
+	return f.replicaOn(f.engine)
+}
+
+func (f *fixture) replicaOn(engine sessions.Engine) *replica {
+	f.Helper()
 	svc, err := sessions.New(sessions.Config{
-		Engine: f.engine, DefaultModel: "scripted", Limits: f.limits,
+		Engine: engine, DefaultModel: "scripted", Limits: f.limits,
 		Models: []sessions.ModelEntry{{Name: "scripted", Provider: "scripted", Model: f.model}, {Name: "gone", Unavailable: "it has no key"}},
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ func TestCheckJSON(t *testing.T) {
 		{"names that need escapes", `{"a/b":{"c~d":1},"":2}`, "", ""},
 		{"nothing", "", "", "got nothing"},
 		{"whitespace", "  ", "", "got nothing"},
-		{"cut", `{"a":[1`, "", "ends too early"},
+		{"cut", `{"a":[1`, "/a", "ends too early"},
 		{"two values", `{} {}`, "", "data follows"},
 		{"trailing comma", `[1,2,]`, "", "not valid JSON"},
 		{"bare word", `{"a":x}`, "/a", "not valid JSON at byte 5"},

@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -13,8 +14,8 @@ import (
 // readChunk is how many facts are read at a time.
 const readChunk = 64
 
-// scan reads the facts after a position and calls visit for each event until it returns false.
-func (s *Service) scan(ctx context.Context, key sessionKey, after Seq, visit func(Entry, api.Event) bool) error {
+// scan reads the facts after a position and calls visit for each event, of the given types if there are any, until it returns false.
+func (s *Service) scan(ctx context.Context, key sessionKey, after Seq, visit func(Entry, api.Event) bool, types ...string) error {
 	for {
 		entries, err := s.engine.Read(ctx, key.tenant, key.id, after, readChunk, false)
 		if err != nil {
@@ -22,6 +23,9 @@ func (s *Service) scan(ctx context.Context, key sessionKey, after Seq, visit fun
 		}
 		for _, e := range entries {
 			for _, raw := range e.Events {
+				if len(types) > 0 && !slices.Contains(types, api.EventType(raw)) {
+					continue
+				}
 				event, err := api.DecodeEvent(raw)
 				if err != nil {
 					return &Error{Code: CodeSessionUnsupported, Detail: "this session holds a fact that this replica does not know; upgrade this replica", Err: err}
@@ -228,15 +232,6 @@ func (s *State) markOfMessage(position int64) Mark {
 	return s.latestMark(func(m Mark) bool { return m.Messages < position })
 }
 
-func (s *State) latestMark(ok func(Mark) bool) Mark {
-	for i := len(s.Marks) - 1; i >= 0; i-- {
-		if ok(s.Marks[i]) {
-			return s.Marks[i]
-		}
-	}
-	return Mark{}
-}
-
 // maxMessagePage bounds a page of messages in bytes; one message is always given.
 const maxMessagePage = 8 << 20
 
@@ -276,7 +271,7 @@ func (s *Service) Messages(ctx context.Context, tenant string, id uuid.UUID, bef
 			}
 		}
 		return true
-	})
+	}, api.TypeTurnStarted, api.TypeMessage, api.TypeToolResult)
 	if err != nil {
 		return nil, err
 	}
@@ -317,6 +312,6 @@ func (s *Service) readHistory(ctx context.Context, key sessionKey, upTo Seq) (*h
 		}
 		h.add(e, event)
 		return true
-	})
+	}, api.TypeTurnStarted, api.TypeMessage, api.TypeToolResult)
 	return h, err
 }

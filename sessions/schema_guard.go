@@ -42,6 +42,8 @@ type guard struct {
 	targets  []string // of refs
 	programs map[string]int
 	program  int
+	// draft7 is set if the schema says that it is of draft-07.
+	draft7 bool
 	stack    []*node // in work
 }
 
@@ -52,6 +54,8 @@ func guardSchema(v any) (*guard, error) {
 	if !ok {
 		return nil, &schemaError{Reason: fmt.Sprintf("expected a schema, which is an object, got %s", describe(v))}
 	}
+	uri, _ := object["$schema"].(string)
+	g.draft7 = strings.Contains(uri, "draft-07")
 	g.root = g.parse(object)
 	g.resolve()
 	if len(g.faults) > 0 {
@@ -89,6 +93,9 @@ func (g *guard) parse(v any) *node {
 			g.in(func() { g.keyword(n, keyword, v[keyword]) }, keyword)
 		}
 		g.addPatterns(n)
+		if g.draft7 && n.refPath != "" && len(n.asserts)+len(n.one)+len(n.list) > 0 {
+			g.faults.addAt(n.refPath, `beside $ref nothing counts in draft-07, but it does in 2020-12; remove it, or "$schema"`)
+		}
 	default:
 		g.fault("expected a schema, which is an object or a boolean, got %s", describe(v))
 	}

@@ -326,24 +326,25 @@ func (s *State) foldOffer(event api.Event, e Entry, index int) {
 	}
 }
 
-// markBefore returns the latest mark of a turn that began in an earlier millisecond than the UUIDv7 id, or the first mark,
-// or the beginning: whatever id names lies after it. Ids of a session carry the times of its facts, which never go back.
+// markBefore returns the mark of the turn id, or the latest mark of a turn that began in an earlier millisecond than the UUIDv7
+// id, or the beginning: whatever id names lies after it. Ids of a session carry the times of its facts, which never go back.
 func (s *State) markBefore(id uuid.UUID) Mark {
-	i, _ := slices.BinarySearchFunc(s.Marks, unixMilli(id), func(m Mark, ms int64) int {
-		if unixMilli(m.Turn) < ms {
-			return -1
+	for i := len(s.Marks) - 1; i >= 0; i-- {
+		if s.Marks[i].Turn == id {
+			return s.Marks[i]
 		}
-		return 1
-	})
-	return s.markAt(i)
+	}
+	return s.latestMark(func(m Mark) bool { return unixMilli(m.Turn) < unixMilli(id) })
 }
 
-// markAt returns the mark before index i.
-func (s *State) markAt(i int) Mark {
-	if i == 0 {
-		return Mark{}
+// latestMark returns the latest mark of which ok is true, or the beginning.
+func (s *State) latestMark(ok func(Mark) bool) Mark {
+	for i := len(s.Marks) - 1; i >= 0; i-- {
+		if ok(s.Marks[i]) {
+			return s.Marks[i]
+		}
 	}
-	return s.Marks[i-1]
+	return Mark{}
 }
 
 // addUsage sums what is known; unknown stays unknown only if it is so in both.

@@ -20,10 +20,13 @@ func (c keyNewCmd) Run(std streams) error {
 	if err != nil {
 		return usageError{err}
 	}
-	_, err = fmt.Fprintf(std.out, `# The key of tenant %[1]s. It is shown once and stored nowhere: keep it now.
-#   %[2]s
-# Clients send it as "Authorization: Bearer KEY". Add these lines to the config file (a tenant that is already there takes
-# the hash as one more of its keys), then start treadle serve --config FILE, or send a running one SIGHUP:
+	_, err = fmt.Fprintf(std.out, `The new key of tenant %[1]s. It is shown once and stored nowhere:
+
+%[2]s
+
+Clients send it as "Authorization: Bearer KEY". Add these lines to the config file (to a tenant that is already there, only
+the hash), then start treadle serve --config FILE, or send SIGHUP to the one that runs:
+
 tenants:
   - id: %[1]s
     keys:

@@ -63,7 +63,6 @@ func dispatch(args []string, std streams) error {
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(int) { helped = true }),
 		kong.Vars{"listen": treadle.DefaultListen, "data_dir": treadle.DefaultDataDir},
-		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true}),
 	)
 	if err != nil {
 		return fmt.Errorf("building the command line: %w", err)

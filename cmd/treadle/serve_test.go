@@ -58,7 +58,7 @@ func TestServe_secondProcess(t *testing.T) {
 	dir := t.TempDir()
 	startServer(t, "--data-dir", dir)
 	_, stderr, code := runBinary(t, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir)
-	if code != exitFailure || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "another") {
+	if code != exitFailure || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "in use by process") {
 		t.Errorf("exit code %d, stderr %q: want a refusal that names the directory", code, stderr)
 	}
 }

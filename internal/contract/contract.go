@@ -102,6 +102,7 @@ func parse(raw []byte) (*Contract, error) {
 	if err := doc.Validate(context.Background()); err != nil {
 		return nil, err
 	}
+	doc.Servers = nil // "/" confuses the router, and means nothing else
 	router, err := legacy.NewRouter(doc)
 	if err != nil {
 		return nil, err

@@ -310,12 +310,11 @@ func (f *filler) list(s *slot, next int) json.RawMessage {
 		values = append(values, string(v))
 	}
 	if len(values) == 0 && element.kind == "string" && len(element.Enum) == 0 && s.preset() == nil {
-		from, to := next, len(f.items)
+		find := f.leftover
 		if next > 0 {
-			from, to = f.region(next)
-		} else {
-			from, to = f.leftover()
+			find = func() (int, int) { return f.region(next) }
 		}
+		from, to := find()
 		for i := from; i <= to && from < to; i++ {
 			if i < to && !f.items[i].is(listMarks) {
 				continue

@@ -79,13 +79,11 @@ func unquote(s string) string {
 
 // asNumber returns the number that the item stands for, or "".
 func (it *item) asNumber() string {
-	switch {
-	case it.kind == itemNumber:
+	if it.kind == itemNumber {
 		return it.text
-	case it.kind == itemWord:
-		if i := slices.Index(numberWords, it.text); i >= 0 {
-			return strconv.Itoa(i)
-		}
+	}
+	if i := slices.Index(numberWords, it.text); i >= 0 && it.kind == itemWord {
+		return strconv.Itoa(i)
 	}
 	return ""
 }

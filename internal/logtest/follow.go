@@ -73,7 +73,7 @@ func followStress(t *testing.T, fix Fixture) {
 		}
 		writing.Go(func() {
 			race(t, []sessions.Engine{e, peer}, w, count)
-			until = appendAtEnd(t, e, w, "last")
+			until = appendAtEnd(t, e, w, 0, "last")
 			close(last)
 		})
 	}
@@ -86,8 +86,9 @@ func race(t *testing.T, engines []sessions.Engine, w *writer, count int) {
 	var group sync.WaitGroup
 	for _, e := range engines {
 		group.Go(func() {
+			base := sessions.Seq(0)
 			for i := range count {
-				appendAtEnd(t, e, w, fmt.Sprint(i))
+				base = appendAtEnd(t, e, w, base, fmt.Sprint(i))
 			}
 		})
 	}
@@ -101,9 +102,8 @@ func race(t *testing.T, engines []sessions.Engine, w *writer, count int) {
 	group.Wait()
 }
 
-// appendAtEnd decides again after each conflict, like every command.
-func appendAtEnd(t *testing.T, e sessions.Engine, w *writer, text string) sessions.Seq {
-	base := sessions.Seq(0)
+// appendAtEnd decides again after each conflict, like every command. It has read the facts up to base.
+func appendAtEnd(t *testing.T, e sessions.Engine, w *writer, base sessions.Seq, text string) sessions.Seq {
 	for t.Context().Err() == nil {
 		facts, err := e.Read(t.Context(), w.tenant, w.id, base, 0, false)
 		if err != nil {

@@ -1,0 +1,226 @@
+package sessions
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// costs runs f and holds it to the bound that no schema or value may exceed: a second, and about 100 MB at any moment. Under
+// the race detector only the memory counts.
+func costs(t *testing.T, f func()) {
+	t.Helper()
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	done := make(chan struct{})
+	peak := make(chan uint64)
+	go func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		var now runtime.MemStats
+		var most uint64
+		for {
+			select {
+			case <-tick.C:
+				runtime.ReadMemStats(&now)
+				most = max(most, now.HeapAlloc)
+			case <-done:
+				peak <- most
+				return
+			}
+		}
+	}()
+	began := time.Now()
+	f()
+	took := time.Since(began)
+	runtime.ReadMemStats(&after)
+	close(done)
+	grown := int64(max(<-peak, after.HeapAlloc)) - int64(before.HeapAlloc)
+	if took > 20*time.Millisecond || grown > 20<<20 {
+		t.Logf("took %v, %d MB at most, %d MB allocated", took.Round(time.Millisecond), grown>>20, (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+	if took > time.Second && !raceEnabled {
+		t.Errorf("took %v", took)
+	}
+	if grown > 200<<20 {
+		t.Errorf("needed %d MB", grown>>20)
+	}
+}
+
+// TestSchema_hostile validates values of up to 4 MiB against schemas that make much of them. What counts is that it ends in
+// time: most are refused as too large, and some are checked after all.
+func TestSchema_hostile(t *testing.T) {
+	const size = 4 << 20
+	list := func(item string) string {
+		return "[" + strings.Repeat(item+",", size/(len(item)+1)-1) + item + "]"
+	}
+	names := func(n int, value string) string {
+		return "{" + repeat(n, func(i int) string { return fmt.Sprintf(`"%d":%s`, i, value) }) + "}"
+	}
+	nest := func(n int, open, inner, end string) string {
+		return strings.Repeat(open, n) + inner + strings.Repeat(end, n)
+	}
+	numbers := func(n int) string { return repeat(n, func(i int) string { return fmt.Sprint(i) }) }
+	tests := []struct{ name, schema, value string }{
+		{"many integers", `{"items":{"type":"integer"}}`, list("1")},
+		{"50,000 integers", `{"items":{"type":"integer"}}`, "[" + numbers(50_000) + "]"},
+		{"90,000 wrong items", `{"items":{"type":"string"}}`, "[" + numbers(90_000) + "]"},
+		{"90,000 wrong properties", `{"additionalProperties":{"type":"string"}}`, names(90_000, "1")},
+		{"90,000 unexpected properties", `{"additionalProperties":false}`, names(90_000, "1")},
+		{"90,000 unevaluated properties", `{"unevaluatedProperties":false}`, names(90_000, "1")},
+		{"a table", `{"items":{"type":"object","properties":{` + repeat(10, func(i int) string { return fmt.Sprintf(`"c%d":{"type":"string"}`, i) }) + `}}}`,
+			"[" + repeat(8000, func(int) string {
+				return "{" + repeat(10, func(i int) string { return fmt.Sprintf(`"c%d":"some text in a cell"`, i) }) + "}"
+			}) + "]"},
+		{"empty lists", `{"items":{"items":{}}}`, list("[]")},
+		{"empty objects", `{"items":{"additionalProperties":false}}`, list("{}")},
+		{"parts that no schema looks at", `{}`, list("[]")},
+		{"unique numbers", `{"uniqueItems":true}`, "[" + numbers(200_000) + "]"},
+		{"unique large numbers", `{"uniqueItems":true}`, "[" + repeat(8000, func(i int) string { return fmt.Sprintf("1%0480d", i) }) + "]"},
+		{"unique at every level", `{"uniqueItems":true,"items":{"$ref":"#"}}`, nest(190, "[", numbers(30_000), "]")},
+		{"long string", `{"type":"string"}`, `"` + strings.Repeat("x", size) + `"`},
+		{"long string of escapes", `{"type":"string"}`, `"` + strings.Repeat(`\u0001`, size/6) + `"`},
+		{"long string through allOf", `{"allOf":[` + strings.Repeat(`{"minLength":1},`, 500) + `{}]}`, `"` + strings.Repeat("x", size) + `"`},
+		{"long string through nested allOf", nest(30, `{"allOf":[`, `{"minLength":1}`, `]}`), `"` + strings.Repeat("x", size) + `"`},
+		{"pattern of many states", `{"pattern":"^(?:a?){1000}(?:a*b?){1000}$"}`, `"` + strings.Repeat("a", size) + `"`},
+		{"pattern within the budget", `{"pattern":"^(?:a?){1000}(?:a*b?){1000}$"}`, `"` + strings.Repeat("a", 10_000) + `"`},
+		{"small pattern", `{"pattern":"(x+x+)+y"}`, `"` + strings.Repeat("x", size) + `"`},
+		{"name patterns, compiled for each", `{"items":{"patternProperties":{"^[a-z]{500}$":{}}}}`, list("1")},
+		{"name patterns", `{"patternProperties":{"^[0-9]{1,500}$":{},"(1+1+)+2":{}},"additionalProperties":false}`, names(50_000, "1")},
+		{"large enum of numbers", `{"items":{"enum":[` + numbers(20_000) + `]}}`, list("-1")},
+		{"large enum of strings", `{"items":{"enum":[` + repeat(20_000, func(i int) string { return fmt.Sprintf(`"%d"`, i) }) + `]}}`, list(`"x"`)},
+		{"large enum of lists", `{"items":{"enum":[` + strings.Repeat("[1,2,3],", 5000) + `0]}}`, list("[1,2]")},
+		{"enum against a large number", `{"items":{"enum":[` + numbers(2000) + `]}}`, "[" + strings.Repeat(strings.Repeat("7", 490)+",", 8000) + "1]"},
+		{"large numbers", `{"items":{"minimum":3.5,"multipleOf":7.3}}`, "[" + strings.Repeat(strings.Repeat("7", 490)+",", 8000) + "1]"},
+		{"large exponents", `{"items":{"minimum":3.5,"multipleOf":7.3}}`, list("1e-499")},
+		{"many required", `{"items":{"required":[` + repeat(10_000, func(i int) string { return fmt.Sprintf(`"%d"`, i) }) + `]}}`, list("{}")},
+		{"required and missing", `{"items":{"required":[` + repeat(4000, func(i int) string { return fmt.Sprintf(`"%d"`, i) }) + `],"properties":` + names(4000, "{}") + `}}`, list("{}")},
+		{"many properties", `{"items":{"additionalProperties":{},"properties":` + names(9000, "{}") + `}}`, list("{}")},
+		{"dependent on all", `{"items":{"dependentRequired":` + names(5000, `["a","b"]`) + `}}`, "[" + repeat(20, func(int) string { return names(5000, "1") }) + "]"},
+		{"recursion that doubles", `{"anyOf":[{"properties":{"a":{"$ref":"#"}}},{"properties":{"a":{"$ref":"#"}}}]}`, nest(190, `{"a":`, "1", "}")},
+		{"recursion through if", `{"if":{"properties":{"a":{"$ref":"#"}}},"then":{"properties":{"a":{"$ref":"#"}}},"else":{"properties":{"a":{"$ref":"#"}}}}`, nest(190, `{"a":`, "1", "}")},
+		{"recursion under nested allOf", `{"allOf":[` + nest(25, `{"allOf":[`, `{"properties":{"a":{"$ref":"#"}}}`, `]}`) + `]}`, nest(190, `{"a":`, list("1"), "}")},
+		{"weight on every item", `{"items":{"allOf":[` + strings.Repeat("{},", 1900) + `{}]}}`, list("1")},
+		{"lists through nested allOf", nest(25, `{"allOf":[`, `{"items":{}}`, `]}`), "[" + numbers(90_000) + "]"},
+		{"nested anyOf that fails", nest(25, `{"anyOf":[`, `{"items":{"type":"null"}}`, `]}`), "[" + numbers(50_000) + "]"},
+		{"contains", `{"contains":{"const":1},"minContains":100000}`, list("2")},
+		{"property names", `{"propertyNames":{"pattern":"^(a|b)+$"}}`, names(90_000, "1")},
+		{"deep value", `{"items":{"$ref":"#"}}`, nest(200, "[", "1", "]")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			value := json.RawMessage(tt.value)
+			if len(value) > size+16 {
+				t.Fatalf("the value has %d bytes", len(value))
+			}
+			var s *schema
+			costs(t, func() { s = mustCompile(t, tt.schema) })
+			var err error
+			costs(t, func() { err = s.validate(value) })
+			t.Logf("%.120v", err)
+			if err != nil && len(err.Error()) > 2500 {
+				t.Errorf("the message has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// TestCompileSchema_cost compiles schemas that are accepted and as hard to read as such can be.
+func TestCompileSchema_cost(t *testing.T) {
+	nest := func(n int, open, inner, end string) string {
+		return strings.Repeat(open, n) + inner + strings.Repeat(end, n)
+	}
+	long := strings.Repeat("x", 200_000)
+	tests := []struct{ name, schema string }{
+		{"many properties", `{"properties":{` + repeat(9000, func(i int) string { return fmt.Sprintf(`"p%d":{"type":"string"}`, i) }) + `}}`},
+		{"nested allOf", nest(31, `{"allOf":[`, "{}", "]}")},
+		{"nested and long", nest(60, `{"items":`, `{"const":"`+long+`"}`, "}")},
+		{"nested properties and long", nest(31, `{"properties":{"a":`, `{"const":"`+long+`"}`, "}}")},
+		{"many references", `{"$defs":{"a":{}},"properties":{` + repeat(4500, func(i int) string { return fmt.Sprintf(`"p%d":{"$ref":"#/$defs/a"}`, i) }) + `}}`},
+		{"many references, deep", `{"$defs":{"a":{}},"items":` + nest(58, `{"items":`, `{"anyOf":[`+strings.Repeat(`{"$ref":"#/$defs/a"},`, 900)+`{}]}`, "}") + "}"},
+		{"many wide references, deep", `{"$defs":{"a":{}},"items":` + nest(58, `{"items":`, `{"properties":{`+repeat(4500, func(i int) string { return fmt.Sprintf(`"p%d":{"$ref":"#/$defs/a"}`, i) })+`}}`, "}") + "}"},
+		{"a chain of references", `{"$ref":"#/$defs/d0","$defs":{` + repeat(1990, func(i int) string { return fmt.Sprintf(`"d%d":{"$ref":"#/$defs/d%d"}`, i, i+1) }) + `,"d1990":{}}}`},
+		{"references that double, as far as they may", doubling(8, "allOf")},
+		{"long names", `{"properties":{"` + strings.Repeat("n", 200_000) + `":{"properties":{` + repeat(2000, func(i int) string { return fmt.Sprintf(`"%d":{"$ref":"#"}`, i) }) + `}}}}`},
+		{"large patterns", `{"allOf":[` + repeat(45, func(int) string { return `{"pattern":"x{1000}"}` }) + `]}`},
+		{"many patterns", `{"patternProperties":{` + repeat(4000, func(i int) string { return fmt.Sprintf(`"^a%d$":{}`, i) }) + `}}`},
+		{"large character classes", `{"pattern":"` + strings.Repeat(`\\pL`, 255) + `"}`},
+		{"large enum", `{"enum":[` + repeat(40_000, func(i int) string { return fmt.Sprint(i) }) + `]}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var s *schema
+			costs(t, func() { s = mustCompile(t, tt.schema) })
+			costs(t, func() { _ = s.validate(json.RawMessage(`{"p1":1,"a":{"a":[]}}`)) })
+			costs(t, func() { _ = s.validate(json.RawMessage(`"x"`)) })
+		})
+	}
+}
+
+func FuzzSchemaCompile(f *testing.F) {
+	for _, tt := range refusedSchemas {
+		if len(tt.schema) < 2000 {
+			f.Add([]byte(tt.schema), []byte(`{"a":[1,"x",null]}`))
+		}
+	}
+	f.Add([]byte(`{"patternProperties":{"^a":{"$ref":"#"}},"if":{"required":["a"]},"then":{"minProperties":2}}`), []byte(`{"a":{"a":1}}`))
+	f.Add([]byte(`{"unevaluatedProperties":false,"allOf":[{"properties":{"a":{"multipleOf":0.1}}}]}`), []byte(`{"a":1e400}`))
+	f.Add([]byte(`{"dependentSchemas":{"a":{"not":{}}},"propertyNames":{"pattern":"a"}}`), []byte(`{"a":1,"b":2}`))
+	f.Add([]byte(`{"oneOf":[{"uniqueItems":true},{"contains":{"const":1}}],"prefixItems":[false]}`), []byte(`[1,1.0]`))
+	f.Fuzz(func(t *testing.T, rawSchema, value []byte) {
+		began := time.Now()
+		for _, compile := range []func(json.RawMessage) (*schema, error){compileSchema, compileArgsSchema} {
+			s, err := compile(rawSchema)
+			if err == nil {
+				err = s.validate(value)
+			}
+			if err != nil && len(err.Error()) > 4000 {
+				t.Errorf("the message has %d bytes", len(err.Error()))
+			}
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+const smallSchema = `{"type":"object","properties":{"query":{"type":"string","description":"What to look for."},"limit":{"type":"integer","minimum":1,"maximum":100}},"required":["query"],"additionalProperties":false}`
+
+func BenchmarkCompileSchema(b *testing.B) {
+	large := `{"properties":{` + repeat(2000, func(i int) string {
+		return fmt.Sprintf(`"property_%d":{"type":"string","description":%q}`, i, strings.Repeat("text ", 10))
+	}) + `}}`
+	for name, raw := range map[string]string{"small": smallSchema, "200KB": large} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				mustCompile(b, raw)
+			}
+		})
+	}
+}
+
+func BenchmarkSchemaValidate(b *testing.B) {
+	row := `{"type":"object","properties":{` + repeat(10, func(i int) string { return fmt.Sprintf(`"c%d":{"type":"string"}`, i) }) + `}}`
+	table := "[" + repeat(1000, func(int) string {
+		return "{" + repeat(10, func(i int) string { return fmt.Sprintf(`"c%d":"some text in a cell"`, i) }) + "}"
+	}) + "]"
+	for _, bench := range []struct{ name, schema, value string }{
+		{"small", smallSchema, `{"query":"weather in Vienna","limit":10}`},
+		{"small_invalid", smallSchema, `{"query":7,"limits":10}`},
+		{"table_1000x10", `{"items":` + row + `}`, table},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			s := mustCompile(b, bench.schema)
+			b.SetBytes(int64(len(bench.value)))
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = s.validate(json.RawMessage(bench.value))
+			}
+		})
+	}
+}
