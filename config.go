@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -160,7 +161,10 @@ func (c *Config) validate() error {
 
 // checkListen refuses what would let strangers in.
 func (c *Config) checkListen(address string) error {
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
 	if err != nil {
 		return fmt.Errorf("listen address %q: use HOST:PORT, such as %s", address, DefaultListen)
 	}

@@ -27,6 +27,8 @@ func TestConfig_validate(t *testing.T) {
 		{"admin without keys", Config{AdminListen: ":9090"}, "without keys is refused"},
 		{"all addresses with keys", Config{Listen: ":8080", AdminListen: ":9090", Tenants: tenants}, ""},
 		{"no port", Config{Listen: "127.0.0.1"}, "use HOST:PORT"},
+		{"a port too high", Config{Listen: "127.0.0.1:65536"}, "use HOST:PORT"},
+		{"a port by name", Config{Listen: "127.0.0.1:http"}, "use HOST:PORT"},
 		{"durability", Config{Durability: "sometimes"}, "use interval or always"},
 		{"durability of a server", Config{Durability: DurabilityAlways, NATSURL: "nats://127.0.0.1:4222"}, "for the embedded engine"},
 		{"replicas of a cluster", Config{NATSReplicas: 3, NATSURL: "nats://127.0.0.1:4222"}, ""},

@@ -50,7 +50,7 @@ func listenError(name, address string, err error) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%s address %s is not an address of this machine", name, address)
 	default:
-		return fmt.Errorf("listening on %s address %s: %w", name, address, err)
+		return fmt.Errorf("%s address %s: %w", name, address, err)
 	}
 }
 

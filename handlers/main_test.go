@@ -244,7 +244,9 @@ func (f *fixture) send(r *http.Request) answer {
 // get reads one member of an answer's object, by a path of names and indices such as "tool_calls.0.id".
 func (a answer) get(path string) any {
 	var value any
-	if json.Unmarshal([]byte(a.body), &value) != nil {
+	dec := json.NewDecoder(strings.NewReader(a.body))
+	dec.UseNumber() // outputs may be larger than any float
+	if dec.Decode(&value) != nil {
 		return nil
 	}
 	for name := range strings.SplitSeq(path, ".") {

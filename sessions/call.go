@@ -68,15 +68,21 @@ func (s *Service) SubmitResult(ctx context.Context, tenant string, id, call uuid
 		return nil, err
 	}
 	key := sessionKey{tenant, id}
-	st, err := s.commit(ctx, key, func(st *State) (*draft, error) {
+	var view api.ToolCall
+	_, err = s.commit(ctx, key, func(st *State) (*draft, error) {
 		d, err := st.submitResult(time.Now(), call, req.ClaimID, *result)
-		if err == nil && result.OK {
-			err = checkOutput(st, st.call(call).Tool, result.Output)
+		if err != nil {
+			return nil, err
+		}
+		view = st.view(st.call(call), d.now)
+		if result.OK {
+			err = checkOutput(st, view.Tool, result.Output)
 		}
 		return d, err
 	})
 	if err == nil {
-		return s.findCall(ctx, key, st, call)
+		view.Status, view.Result, view.SettledBy, view.Claim = api.ToolCallSettled, result, api.SettledByPage, nil
+		return &view, nil
 	}
 	settled, err := s.orSettled(ctx, key, call, err)
 	if err != nil {

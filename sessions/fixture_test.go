@@ -278,6 +278,7 @@ func (f *fixture) invariants(session uuid.UUID) {
 			}
 		}
 	}
+	f.folds(session)
 	r := f.open(session, sessions.StreamQuery{})
 	r.rest()
 	r.Close()
@@ -295,5 +296,39 @@ func (f *fixture) invariants(session uuid.UUID) {
 		if streamed[i].ID != item.ID || string(streamed[i].Data) != string(item.Event) {
 			f.Errorf("event %d differs between stream and pages: %s, %s", i, streamed[i].ID, item.ID)
 		}
+	}
+}
+
+// folds checks that the stored records fold to the state that the service shows, through a checkpoint after each of them.
+func (f *fixture) folds(session uuid.UUID) {
+	f.Helper()
+	entries, err := f.engine.Read(f.ctx, tenant, session, 0, 0, false)
+	if err != nil {
+		f.Fatal(err)
+	}
+	st := &sessions.State{Session: session, Skills: &api.Skills{}}
+	for _, e := range entries {
+		if st, err = st.Apply(e); err != nil {
+			f.Fatal(err)
+		}
+		raw, err := json.Marshal(st)
+		if err != nil {
+			f.Fatal(err)
+		}
+		restored := new(sessions.State)
+		if err := json.Unmarshal(raw, restored); err != nil {
+			f.Fatal(err)
+		}
+		if again, err := json.Marshal(restored); err != nil || string(again) != string(raw) {
+			f.Fatalf("a checkpoint changed the state:\n%s\n%s", raw, again)
+		}
+		st = restored
+	}
+	shown, err := f.Session(f.ctx, tenant, session)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if st.Status() != shown.Status || st.Turns != shown.Turns || !st.Updated.Equal(shown.UpdatedAt) {
+		f.Errorf("the records fold to %s after %d turns, the service says %s after %d", st.Status(), st.Turns, shown.Status, shown.Turns)
 	}
 }

@@ -26,6 +26,8 @@ const (
 	maxPattern  = 1024
 	maxProgram  = 4096
 	maxPrograms = 50_000
+	// maxRefWork bounds the sum over all references of their depth squared: the validator looks for each target from each level up.
+	maxRefWork = 300_000
 	// maxNumber bounds the digits and the exponent of numbers that are compared: exact arithmetic has no cheap 1e-999999.
 	maxNumber = 500
 	// maxSchemaValues bounds the parts of a value that is validated.
@@ -108,7 +110,7 @@ func compile(raw json.RawMessage, checkRoot func(*node) error) (*schema, error) 
 	if unresolved := root.UnresolvedReferenceURIs(); len(unresolved) > 0 {
 		return nil, &schemaError{Reason: "the schema has a reference that cannot be resolved: " + quoteShort(unresolved[0])}
 	}
-	s := &schema{root: root, nodes: g.nodes, costs: map[*jsonschema.Schema]nodeCost{}, programs: g.programs}
+	s := &schema{root: root, nodes: len(g.nodes), costs: map[*jsonschema.Schema]nodeCost{}, programs: g.programs}
 	if len(g.programs) > 0 {
 		s.patterns = make(map[string]*regexp.Regexp, len(g.programs))
 		for pattern := range g.programs {
@@ -136,7 +138,7 @@ func (s *schema) validate(value json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if !s.affordable(decoded) {
+	if !s.affordable(decoded, len(value)) {
 		return &schemaError{Reason: "the value is too large to be checked against this schema; make it smaller, or the schema simpler"}
 	}
 	if len(s.programs) > 0 {
@@ -215,7 +217,7 @@ func (f *schemaFaults) add(path []string, reason string) {
 }
 
 func (f *schemaFaults) addAt(pointer, reason string) {
-	fault := &schemaError{Pointer: shorten(pointer, maxPointer), Reason: shorten(reason, maxReason)}
+	fault := &schemaError{Pointer: pointer, Reason: shorten(reason, maxReason)}
 	known := slices.ContainsFunc(*f, func(e *schemaError) bool { return e.Pointer == fault.Pointer && e.Reason == fault.Reason })
 	if len(*f) < maxFaults && !known {
 		*f = append(*f, fault)
@@ -231,12 +233,16 @@ func (f schemaFaults) err() error {
 	return &first
 }
 
+// pointerOf returns the pointer to path, cut if it is long.
 func pointerOf(path []string) string {
 	var b strings.Builder
 	for _, token := range path {
-		b.WriteString("/" + pointerToken(token))
+		b.WriteString("/" + pointerToken(shorten(token, maxPointer)))
+		if b.Len() > maxPointer {
+			break
+		}
 	}
-	return b.String()
+	return shorten(b.String(), maxPointer)
 }
 
 // asSchemaError returns the fault that err is about; its pointer is empty when err is about something else.

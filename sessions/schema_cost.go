@@ -8,11 +8,13 @@ import (
 )
 
 // The validator applies every branch, keeps a result for each, and compiles the names of patternProperties over and over. So
-// before it runs, the same steps are counted here, in about nanoseconds as measured, and given up when they exceed maxCost.
+// before it runs, the same steps are counted here, in about nanoseconds as measured, and given up when they exceed a budget.
 const (
-	maxCost = 400_000_000
+	// maxCost is what any value may cost, and maxCostByte what it may cost more for each of its bytes.
+	maxCost     = 250_000_000
+	maxCostByte = 40
 	// costNode is for applying one subschema to one value, costMember for each member or item that it keeps account of.
-	costNode   = 4000
+	costNode   = 3000
 	costMember = 200
 	// costByte is for each byte of a string, which the validator quotes each time; costMatch for each of them and each instruction of a pattern.
 	costByte  = 20
@@ -116,9 +118,9 @@ func members(m *jsonschema.SchemaMap) map[string]*jsonschema.Schema {
 	return *m
 }
 
-// affordable tells whether validating v stays within maxCost.
-func (s *schema) affordable(v any) bool {
-	m := meter{schema: s, left: maxCost}
+// affordable tells whether validating v, of size bytes, stays within the budget.
+func (s *schema) affordable(v any, size int) bool {
+	m := meter{schema: s, left: maxCost + maxCostByte*int64(size)}
 	m.apply(s.root, v)
 	return m.left >= 0
 }
@@ -230,19 +232,19 @@ func (m *meter) properties(n *jsonschema.Schema, object map[string]any) {
 			return
 		}
 		if v, ok := object[name]; ok {
-			m.apply(child, v)
+			m.member(child, name, v)
 			continue
 		}
 		m.left -= int64(len(n.Required)) * 5
 		if m.left >= 0 && slices.Contains(n.Required, name) { // the validator applies it to null
-			m.apply(child, nil)
+			m.member(child, name, nil)
 		}
 	}
 	for name, v := range object {
 		if m.left < 0 {
 			return
 		}
-		m.apply(n.PropertyNames, name)
+		m.member(n.PropertyNames, name, name)
 		_, known := declared[name]
 		for pattern, child := range patterns {
 			if m.left -= 2 * costMatch * int64(m.schema.programs[pattern]) * int64(len(name)+1); m.left < 0 {
@@ -250,17 +252,25 @@ func (m *meter) properties(n *jsonschema.Schema, object map[string]any) {
 			}
 			if m.schema.patterns[pattern].MatchString(name) {
 				known = true
-				m.apply(child, v)
+				m.member(child, name, v)
 			}
 		}
 		if !known {
-			m.apply(n.AdditionalProperties, v)
-			m.apply(n.UnevaluatedProperties, v)
+			m.member(n.AdditionalProperties, name, v)
+			m.member(n.UnevaluatedProperties, name, v)
 		}
 	}
 	for name, child := range n.DependentSchemas {
 		if _, ok := object[name]; ok {
-			m.apply(child, object)
+			m.member(child, name, object)
 		}
+	}
+}
+
+// member counts n for a value that the validator locates by its name.
+func (m *meter) member(n *jsonschema.Schema, name string, v any) {
+	if n != nil {
+		m.left -= costByte * int64(len(name))
+		m.apply(n, v)
 	}
 }

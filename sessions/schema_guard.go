@@ -16,6 +16,9 @@ import (
 
 // node is one subschema.
 type node struct {
+	// up is the node around this one, and at the way from there.
+	up      *node
+	at      []string
 	boolean *bool
 	// asserts are the keywords that hold no subschemas, as decoded.
 	asserts map[string]any
@@ -23,7 +26,6 @@ type node struct {
 	list    map[string][]*node
 	named   map[string]map[string]*node
 	ref     *node
-	refPath string
 	// def is the node's name under $defs if it is a reference's target.
 	def string
 	// weight is how many nodes are applied to one and the same value, this one included; 0 while unknown, inWork on the way down.
@@ -34,17 +36,22 @@ const inWork = -1
 
 // guard reads one schema and collects its faults.
 type guard struct {
-	faults   schemaFaults
-	path     []string
+	faults schemaFaults
+	path   []string
+	// around is the node that is being read, depth how many there are around it, and begun where its part of path begins.
+	around   *node
+	begun    int
+	depth    int
 	root     *node
-	nodes    int
+	nodes    []*node
+	refWork  int
 	refs     []*node
 	targets  []string // of refs
 	programs map[string]int
 	program  int
 	// draft7 is set if the schema says that it is of draft-07.
 	draft7 bool
-	stack    []*node // in work
+	stack  []*node // in work
 }
 
 // guardSchema returns the schema for the validator, with the cost of each pattern.
@@ -61,7 +68,11 @@ func guardSchema(v any) (*guard, error) {
 	if len(g.faults) > 0 {
 		return nil, g.faults.err()
 	}
-	g.weigh(g.root)
+	for _, n := range g.nodes {
+		if g.weigh(n) > maxSchemaWeight && len(g.faults) == 0 {
+			g.faults.addAt(n.pointer(), fmt.Sprintf("allOf, anyOf, oneOf, not, if, dependentSchemas and $ref would apply more than %d schemas to one value", maxSchemaWeight))
+		}
+	}
 	return g, g.faults.err()
 }
 
@@ -78,13 +89,16 @@ func (g *guard) in(read func(), tokens ...string) {
 }
 
 func (g *guard) parse(v any) *node {
-	n := &node{}
-	if g.nodes++; g.nodes > maxSchemaNodes {
-		if g.nodes == maxSchemaNodes+1 {
-			g.fault("the schema has more than %d subschemas", maxSchemaNodes)
-		}
+	n := &node{up: g.around}
+	if len(g.nodes) == maxSchemaNodes {
+		g.fault("the schema has more than %d subschemas", maxSchemaNodes)
 		return n
 	}
+	n.at = slices.Clone(g.path[g.begun:])
+	g.nodes = append(g.nodes, n)
+	around, begun := g.around, g.begun
+	g.around, g.begun, g.depth = n, len(g.path), g.depth+1
+	defer func() { g.around, g.begun, g.depth = around, begun, g.depth-1 }()
 	switch v := v.(type) {
 	case bool:
 		n.boolean = &v
@@ -93,8 +107,8 @@ func (g *guard) parse(v any) *node {
 			g.in(func() { g.keyword(n, keyword, v[keyword]) }, keyword)
 		}
 		g.addPatterns(n)
-		if g.draft7 && n.refPath != "" && len(n.asserts)+len(n.one)+len(n.list) > 0 {
-			g.faults.addAt(n.refPath, `beside $ref nothing counts in draft-07, but it does in 2020-12; remove it, or "$schema"`)
+		if g.draft7 && v["$ref"] != nil && len(n.asserts)+len(n.one)+len(n.list) > 0 {
+			g.faults.addAt(n.pointer("$ref"), `beside $ref nothing counts in draft-07, but it does in 2020-12; remove it, or "$schema"`)
 		}
 	default:
 		g.fault("expected a schema, which is an object or a boolean, got %s", describe(v))
@@ -116,8 +130,11 @@ func (g *guard) keyword(n *node, keyword string, v any) {
 		n.named = put(n.named, keyword, g.parseNamed(v))
 	case shapeRef:
 		if target, ok := v.(string); ok {
-			n.refPath = pointerOf(g.path)
 			g.refs, g.targets = append(g.refs, n), append(g.targets, target)
+			before := g.refWork
+			if g.refWork += g.depth * g.depth; before <= maxRefWork && g.refWork > maxRefWork {
+				g.fault("the schema has too many references deep inside; put the parts that hold them under $defs")
+			}
 		} else {
 			g.fault("expected a string, got %s", describe(v))
 		}
@@ -208,12 +225,12 @@ func (g *guard) resolve() {
 		pointer, local := strings.CutPrefix(target, "#")
 		switch {
 		case !local:
-			g.faults.addAt(n.refPath, fmt.Sprintf("%s refers to another document, and these are not fetched; put the schema under $defs and refer to it as \"#/$defs/NAME\"", quoteShort(target)))
+			g.faults.addAt(n.pointer("$ref"), fmt.Sprintf("%s refers to another document, and these are not fetched; put the schema under $defs and refer to it as \"#/$defs/NAME\"", quoteShort(target)))
 		case pointer != "" && pointer[0] != '/':
-			g.faults.addAt(n.refPath, fmt.Sprintf("%s refers to an anchor, which is not supported; refer by JSON pointer, as \"#/$defs/NAME\"", quoteShort(target)))
+			g.faults.addAt(n.pointer("$ref"), fmt.Sprintf("%s refers to an anchor, which is not supported; refer by JSON pointer, as \"#/$defs/NAME\"", quoteShort(target)))
 		default:
 			if n.ref = g.root.find(pointer); n.ref == nil {
-				g.faults.addAt(n.refPath, fmt.Sprintf("there is no schema at %s in this document", quoteShort(target)))
+				g.faults.addAt(n.pointer("$ref"), fmt.Sprintf("there is no schema at %s in this document", quoteShort(target)))
 			} else if n.ref != g.root && n.ref.def == "" {
 				n.ref.def = strconv.Itoa(i)
 			}
@@ -238,14 +255,6 @@ func (g *guard) weigh(n *node) int {
 	}
 	g.stack = g.stack[:len(g.stack)-1]
 	n.weight = weight
-	for child := range n.descending {
-		if child.weight == 0 {
-			g.weigh(child)
-		}
-	}
-	if weight > maxSchemaWeight && len(g.faults) == 0 {
-		g.faults.addAt(n.refPath, fmt.Sprintf("allOf, anyOf, oneOf, not, if, dependentSchemas and $ref would apply more than %d schemas to one value", maxSchemaWeight))
-	}
 	return weight
 }
 
@@ -253,12 +262,12 @@ func (g *guard) weigh(n *node) int {
 func (g *guard) cycleRef(n *node) string {
 	for i := len(g.stack) - 1; i >= 0; i-- {
 		if at := g.stack[i]; at.ref != nil {
-			return at.refPath
+			return at.pointer("$ref")
 		} else if at == n {
 			break
 		}
 	}
-	return n.refPath
+	return n.pointer()
 }
 
 // inPlace visits the subschemas that are applied to the same value as n.
@@ -285,25 +294,12 @@ func (n *node) inPlace(yield func(*node) bool) {
 	}
 }
 
-// descending visits all other subschemas, also those that apply to nothing.
-func (n *node) descending(yield func(*node) bool) {
-	for keyword, child := range n.one {
-		if !slices.Contains([]string{"not", "if", "then", "else"}, keyword) && !yield(child) {
-			return
-		}
+// pointer leads to what the tokens name within n; it may be cut.
+func (n *node) pointer(tokens ...string) string {
+	for ; n != nil; n = n.up {
+		tokens = slices.Concat(n.at, tokens)
 	}
-	for _, child := range n.list["prefixItems"] {
-		if !yield(child) {
-			return
-		}
-	}
-	for keyword, children := range n.named {
-		for _, child := range children {
-			if keyword != "dependentSchemas" && !yield(child) {
-				return
-			}
-		}
-	}
+	return pointerOf(tokens)
 }
 
 // find follows a JSON pointer, as it stands in a reference, from n to a subschema.

@@ -42,8 +42,9 @@ type State struct {
 	Turn     *TurnState `json:"turn,omitempty"`
 	// Keys are the Idempotency-Keys of the latest turns, oldest first.
 	Keys []TurnKey `json:"keys,omitempty"`
-	// Marks index the log by turn, oldest first and thinned out: see [State.markBefore].
-	Marks []Mark `json:"marks,omitempty"`
+	// Marks index the log by turn, oldest first: one for every MarkEvery turns (0 means 1), which doubles whenever they get too many.
+	Marks     []Mark `json:"marks,omitempty"`
+	MarkEvery int64  `json:"mark_every,omitempty"`
 	// CreatedBy is the Idempotency-Key of the session's creation.
 	CreatedBy *Idempotency `json:"created_by,omitempty"`
 }
@@ -236,15 +237,7 @@ func (s *State) fold(event api.Event, e Entry, index int) {
 }
 
 func (s *State) foldTurnStarted(ev *api.TurnStarted, e Entry) {
-	marks := append(slices.Clip(s.Marks), Mark{Seq: e.Seq, Turn: ev.TurnID, Messages: s.Messages, Turns: s.Turns})
-	if len(marks) > maxMarks {
-		thin := make([]Mark, 0, maxMarks)
-		for i := 0; i < len(marks); i += 2 {
-			thin = append(thin, marks[i])
-		}
-		marks = thin
-	}
-	s.Marks = marks
+	s.mark(Mark{Seq: e.Seq, Turn: ev.TurnID, Messages: s.Messages, Turns: s.Turns})
 	s.Turns++
 	s.Messages++
 	s.Turn = &TurnState{ID: ev.TurnID, Seq: e.Seq, Started: ev.Time, Model: ev.Model, MaxSteps: ev.MaxSteps}
@@ -255,6 +248,23 @@ func (s *State) foldTurnStarted(ev *api.TurnStarted, e Entry) {
 		}
 		s.Keys = append(slices.Clip(keys), TurnKey{Idempotency: *e.Private.Idempotency, Turn: ev.TurnID})
 	}
+}
+
+// mark adds a mark where one is due.
+func (s *State) mark(m Mark) {
+	if s.MarkEvery > 1 && m.Turns%s.MarkEvery != 0 {
+		return
+	}
+	if len(s.Marks) < maxMarks {
+		s.Marks = append(slices.Clip(s.Marks), m)
+		return
+	}
+	thin := make([]Mark, 0, maxMarks)
+	for i := 0; i < len(s.Marks); i += 2 {
+		thin = append(thin, s.Marks[i])
+	}
+	s.MarkEvery = max(s.MarkEvery, 1) * 2
+	s.Marks = append(thin, m)
 }
 
 func (s *State) foldTurn(event api.Event, e Entry, index int) {
@@ -326,15 +336,13 @@ func (s *State) foldOffer(event api.Event, e Entry, index int) {
 	}
 }
 
-// markBefore returns the mark of the turn id, or the latest mark of a turn that began in an earlier millisecond than the UUIDv7
-// id, or the beginning: whatever id names lies after it. Ids of a session carry the times of its facts, which never go back.
+// markBefore returns where to begin to look for a turn, or for a call of it, by its UUIDv7: ids of a session carry the times of
+// its facts, which never go back, so what began in an earlier millisecond lies before it. Messages may be 0 though some were.
 func (s *State) markBefore(id uuid.UUID) Mark {
-	for i := len(s.Marks) - 1; i >= 0; i-- {
-		if s.Marks[i].Turn == id {
-			return s.Marks[i]
-		}
+	if t := s.Turn; t != nil && (t.ID == id || unixMilli(t.ID) < unixMilli(id)) {
+		return Mark{Seq: t.Seq, Turn: t.ID, Turns: s.Turns - 1}
 	}
-	return s.latestMark(func(m Mark) bool { return unixMilli(m.Turn) < unixMilli(id) })
+	return s.latestMark(func(m Mark) bool { return m.Turn == id || unixMilli(m.Turn) < unixMilli(id) })
 }
 
 // latestMark returns the latest mark of which ok is true, or the beginning.

@@ -62,6 +62,7 @@ func (g *gate) Receive(ctx context.Context) (*sessions.Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.pass()
 	keep, done, release := job.Keep, job.Done, job.Release
 	job.Keep = func() error { g.pass(); return keep() }
 	job.Done = func(ctx context.Context) error { g.pass(); return done(ctx) }

@@ -65,6 +65,7 @@ func (c *serveCmd) Run(std streams) error {
 	}
 	err = server.Listen()
 	if err == nil {
+		config.Logger.Info("Serving", "version", buildVersion(), "url", server.URL(), "admin_url", server.AdminURL(), "tenants", len(config.Tenants))
 		c.greet(std.out, server, len(config.Tenants))
 		err = c.serve(server, signals, config.Logger)
 	}

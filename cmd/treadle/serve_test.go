@@ -17,6 +17,7 @@ import (
 )
 
 func TestServe_development(t *testing.T) {
+	t.Parallel()
 	p := startServer(t, "--data-dir", t.TempDir())
 	for _, path := range []string{"/v1/models", "/healthz", "/readyz", "/metrics"} {
 		if status := call(t, http.MethodGet, p.url+path, "", "", nil); status != http.StatusOK {
@@ -30,6 +31,7 @@ func TestServe_development(t *testing.T) {
 
 // TestServe_rebinding: a page whose name points to loopback reaches nothing.
 func TestServe_rebinding(t *testing.T) {
+	t.Parallel()
 	p := startServer(t, "--data-dir", t.TempDir(), "--admin-listen", "127.0.0.1:0")
 	for _, url := range []string{
 		p.url + "/v1/models", p.url + "/metrics", p.url + "/healthz", p.url + "/readyz",
@@ -55,6 +57,7 @@ func TestServe_rebinding(t *testing.T) {
 }
 
 func TestServe_secondProcess(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	startServer(t, "--data-dir", dir)
 	_, stderr, code := runBinary(t, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir)
@@ -64,6 +67,7 @@ func TestServe_secondProcess(t *testing.T) {
 }
 
 func TestServe_portInUse(t *testing.T) {
+	t.Parallel()
 	p := startServer(t, "--data-dir", t.TempDir())
 	address := strings.TrimPrefix(p.url, "http://")
 	_, stderr, code := runBinary(t, "serve", "--listen", address, "--data-dir", t.TempDir())
@@ -73,6 +77,7 @@ func TestServe_portInUse(t *testing.T) {
 }
 
 func TestServe_tenants(t *testing.T) {
+	t.Parallel()
 	acme, acmeLines := mustNewKey(t, "acme")
 	globex, globexLines := mustNewKey(t, "globex")
 	config := mustConfig(t, acmeLines+strings.TrimPrefix(globexLines, "tenants:\n"))
@@ -116,6 +121,7 @@ func TestServe_tenants(t *testing.T) {
 }
 
 func TestServe_reload(t *testing.T) {
+	t.Parallel()
 	old, oldLines := mustNewKey(t, "acme")
 	fresh, freshLines := mustNewKey(t, "acme")
 	config := mustConfig(t, oldLines)
@@ -141,8 +147,10 @@ func TestServe_reload(t *testing.T) {
 }
 
 func TestServe_terminate(t *testing.T) {
+	t.Parallel()
 	for _, s := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
 			p := startServer(t, "--data-dir", t.TempDir())
 			var session api.Session
 			call(t, http.MethodPost, p.url+"/v1/sessions", "", `{}`, &session)
@@ -162,8 +170,59 @@ func TestServe_terminate(t *testing.T) {
 	}
 }
 
+// TestServe_terminate_waiting: a turn that waits for its page is not lost with a gentle end, and holds it up for a while only.
+func TestServe_terminate_waiting(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := startServer(t, "--data-dir", dir)
+	session, before := startCall(t, p)
+	p.signal(syscall.SIGTERM)
+	if code := p.exitCode(); code != exitOK {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	p = startServer(t, "--data-dir", dir)
+	var after api.ToolCallList
+	eventually(t, "the call is offered again", func() bool {
+		call(t, http.MethodGet, p.url+session+"/tool_calls?status=pending", "", "", &after)
+		return len(after.ToolCalls) == 1 && after.ToolCalls[0].Attempt > before.Attempt
+	})
+	if after.ToolCalls[0].ID != before.ID {
+		t.Errorf("call %v became %v", before.ID, after.ToolCalls[0].ID)
+	}
+}
+
+func TestServe_terminate_twice(t *testing.T) {
+	t.Parallel()
+	p := startServer(t, "--data-dir", t.TempDir())
+	startCall(t, p)
+	p.signal(syscall.SIGTERM)
+	eventually(t, "the first signal is seen", func() bool { return strings.Contains(p.stderr.String(), "Shutting down") })
+	p.signal(syscall.SIGTERM)
+	if code := p.exitCode(); code != exitFailure || !strings.Contains(p.stderr.String(), "ended by a second signal") {
+		t.Errorf("exit code %d, want 1", code)
+	}
+}
+
+// startCall brings a turn to the point where it waits for its page. It returns the session's path and the call.
+func startCall(tb testing.TB, p *process) (path string, offered api.ToolCall) {
+	tb.Helper()
+	var session api.Session
+	call(tb, http.MethodPost, p.url+"/v1/sessions", "", `{"skills":{"tools":[{"name":"ask","description":"Ask"}]}}`, &session)
+	path = "/v1/sessions/" + session.ID.String()
+	if status := call(tb, http.MethodPost, p.url+path+"/turns", "", `{"input":"call ask {}"}`, nil); status != http.StatusAccepted {
+		tb.Fatalf("turn: %d, want 202", status)
+	}
+	var pending api.ToolCallList
+	eventually(tb, "the call is offered", func() bool {
+		call(tb, http.MethodGet, p.url+path+"/tool_calls?status=pending", "", "", &pending)
+		return len(pending.ToolCalls) == 1
+	})
+	return path, pending.ToolCalls[0]
+}
+
 // TestServe_kill: what was acknowledged is there after kill -9, and the data directory is not locked for ever.
 func TestServe_kill(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := startServer(t, "--data-dir", dir)
 	var created, found api.Session
@@ -184,6 +243,7 @@ func TestServe_kill(t *testing.T) {
 
 // TestServe_hugeHeader: a header beyond the limit is refused, and the server goes on.
 func TestServe_hugeHeader(t *testing.T) {
+	t.Parallel()
 	p := startServer(t, "--data-dir", t.TempDir())
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {

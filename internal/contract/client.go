@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -63,7 +64,7 @@ func (c *Contract) check(r *http.Request, resp *http.Response, complain func(err
 		routed.Method = http.MethodGet
 	}
 	route, params, err := c.router.FindRoute(routed)
-	if err != nil {
+	if err != nil || strings.HasSuffix(r.URL.Path, "/") { // which the contract's router overlooks
 		return c.checkUnrouted(r, resp)
 	}
 	// kin-openapi knows the rules for statuses and headers; bodies are cheaper with schemas that are compiled once.

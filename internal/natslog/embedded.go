@@ -76,7 +76,6 @@ func (e *embedded) start() (*server.Server, error) {
 		ServerName:         "treadle",
 		DontListen:         true,
 		NoSigs:             true,
-		NoSystemAccount:    false,
 		JetStream:          true,
 		StoreDir:           e.cfg.Dir,
 		JetStreamMaxMemory: maxMemory,
@@ -126,24 +125,31 @@ func (e *embedded) admit(size int) error {
 func (e *embedded) watch(ctx context.Context) {
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
+	strikes := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if err := e.health(); err == nil {
-			continue
-		} else if e.fail(err) {
-			e.cfg.Logger.Error("the embedded NATS server failed and takes nothing", "error", err)
-		}
-		if e.disk.admit(lookBytes) != nil || probe(e.cfg.Dir) != nil {
+		err := e.health()
+		if err == nil {
+			strikes = 0
+			e.setFailed(nil)
 			continue
 		}
-		e.restart()
+		// A stream that is being made or removed at this moment looks like one that failed.
+		if strikes++; strikes < 2 {
+			continue
+		}
+		e.setFailed(err)
+		if e.disk.admit(lookBytes) == nil && probe(e.cfg.Dir) == nil {
+			e.restart()
+		}
 	}
 }
 
+// health returns what the server itself holds against its storage. It also tells of a server that is merely busy, which is no failure.
 func (e *embedded) health() error {
 	e.mu.Lock()
 	s := e.server
@@ -151,21 +157,28 @@ func (e *embedded) health() error {
 	if s == nil {
 		return errors.New("the embedded NATS server is not running")
 	}
-	if h := s.Healthz(&server.HealthzOptions{}); h.Error != "" {
-		return errors.New(h.Error)
+	for _, fault := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
+		if fault.Type != server.HealthzErrorConn {
+			return errors.New(fault.Error)
+		}
 	}
 	return nil
 }
 
-// fail reports whether the failure is new.
-func (e *embedded) fail(err error) bool {
+func (e *embedded) setFailed(err error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	before := e.failed
 	e.failed = err
-	return before == nil
+	e.mu.Unlock()
+	switch {
+	case before == nil && err != nil:
+		e.cfg.Logger.Error("the embedded NATS server failed and takes nothing", "error", err)
+	case before != nil && err == nil:
+		e.cfg.Logger.Info("the embedded NATS server works again")
+	}
 }
 
+// restart replaces the server. That it is healthy again shows at the next look.
 func (e *embedded) restart() {
 	e.mu.Lock()
 	old := e.server
@@ -173,15 +186,13 @@ func (e *embedded) restart() {
 	e.mu.Unlock()
 	shutdown(old)
 	s, err := e.start()
+	if err != nil {
+		e.cfg.Logger.Error("the embedded NATS server did not start again", "error", err)
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.server = s
-	if err != nil {
-		e.failed = err
-		return
-	}
-	e.failed = nil
-	e.cfg.Logger.Info("the embedded NATS server works again")
 }
 
 func (e *embedded) close() {
