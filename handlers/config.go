@@ -48,7 +48,7 @@ type Config struct {
 	MaxBody int64
 	// BodyTimeout bounds the time that a request body may take to arrive.
 	BodyTimeout time.Duration
-	// WriteTimeout bounds the time that a client may take to read an answer, or one batch of a stream.
+	// WriteTimeout bounds the time that a client may take to read one batch of a stream.
 	WriteTimeout time.Duration
 
 	// Logger gets routes, statuses and internal errors; never a URL, header or body. Nil discards.

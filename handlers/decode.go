@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +20,12 @@ import (
 	"treadle/sessions"
 )
 
-// maxNesting bounds the depth of a request body.
-const maxNesting = 256
+const (
+	// maxNesting bounds the depth of a request body.
+	maxNesting = 256
+	// maxEntries bounds its lists and maps outside of free JSON; the domain's own bounds are narrower.
+	maxEntries = 1000
+)
 
 // readBody reads a JSON body into req, or says why it is not one that the API takes. Every body is read to its end or to the
 // limit, and within the time that [handler.observe] gave it.
@@ -91,6 +96,8 @@ func decode(body []byte, req any) error {
 		switch {
 		case errors.Is(err, json.ErrUnknownName):
 			detail = "the member " + quote(pointer.LastToken()) + " is not known here"
+		case errors.Is(err, errTooMany):
+			detail = fmt.Sprintf("there are more than %d entries", maxEntries)
 		case pointer == "":
 			detail = "the body must be an object"
 		default:
@@ -103,9 +110,14 @@ func decode(body []byte, req any) error {
 	return refuse(sessions.CodeInvalidInput, detail, "pointer", string(pointer))
 }
 
-// errNull is a null where only a value makes sense.
-var errNull = errors.New("null is not a value")
+var (
+	// errNull is a null where only a value makes sense.
+	errNull = errors.New("null is not a value")
+	// errTooMany is a list or map that nobody means.
+	errTooMany = errors.New("too many entries")
+)
 
+// unmarshalers say how the wire types are decoded more strictly than their own methods do. Free JSON is left as it is.
 var unmarshalers = json.JoinUnmarshalers(
 	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, value any) error {
 		if _, free := value.(*stdjson.RawMessage); !free && dec.PeekKind() == 'n' {
@@ -113,19 +125,65 @@ var unmarshalers = json.JoinUnmarshalers(
 		}
 		return errors.ErrUnsupported
 	}),
-	// Input's own method would decode its parts as laxly as encoding/json does.
-	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, in *api.Input) error {
-		if dec.PeekKind() != '"' {
-			return json.UnmarshalDecode(dec, (*[]api.InputPart)(in))
+	json.UnmarshalFromFunc(decodeInput),
+	json.UnmarshalFromFunc(decodeList[api.Tool]),
+	json.UnmarshalFromFunc(decodeTexts),
+)
+
+func decodeInput(dec *jsontext.Decoder, in *api.Input) error {
+	if dec.PeekKind() != '"' {
+		return decodeList(dec, (*[]api.InputPart)(in))
+	}
+	var text string
+	if err := json.UnmarshalDecode(dec, &text); err != nil {
+		return err
+	}
+	*in = api.Input{{Type: "text", Text: text}}
+	return nil
+}
+
+// decodeList bounds what a small body can grow to.
+func decodeList[T any](dec *jsontext.Decoder, into *[]T) error {
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != '[' {
+		return cmp.Or(err, errors.New("not a list"))
+	}
+	*into = []T{}
+	for dec.PeekKind() != ']' {
+		if len(*into) == maxEntries {
+			return errTooMany
 		}
-		var text string
+		var item T
+		if err := json.UnmarshalDecode(dec, &item); err != nil {
+			return err
+		}
+		*into = append(*into, item)
+	}
+	_, err := dec.ReadToken()
+	return err
+}
+
+// decodeTexts does the same for maps.
+func decodeTexts(dec *jsontext.Decoder, into *map[string]string) error {
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
+		return cmp.Or(err, errors.New("not a map"))
+	}
+	*into = map[string]string{}
+	for dec.PeekKind() != '}' {
+		if len(*into) == maxEntries {
+			return errTooMany
+		}
+		var name, text string
+		if err := json.UnmarshalDecode(dec, &name); err != nil {
+			return err
+		}
 		if err := json.UnmarshalDecode(dec, &text); err != nil {
 			return err
 		}
-		*in = api.Input{{Type: "text", Text: text}}
-		return nil
-	}),
-)
+		(*into)[name] = text
+	}
+	_, err := dec.ReadToken()
+	return err
+}
 
 // tooDeep counts brackets outside of strings. It says nothing about whether they match.
 func tooDeep(body []byte) bool {

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"treadle/api"
 	"treadle/handlers"
@@ -31,6 +30,11 @@ func TestDecode_refused(t *testing.T) {
 		{&api.TurnCreate{}, `{"input":"a","max_steps":"1"}`, "/max_steps", `the value of "max_steps"`},
 		{&api.TurnCreate{}, `{"input":"a","input":"a"}`, "/input", `the member "input" is there twice`},
 		{&api.TurnCreate{}, `{"input":"a","Model":"b"}`, "/Model", `the member "Model" is not known here`},
+		{&api.TurnCreate{}, `{"input":{}}`, "/input", `the value of "input"`},
+		{&api.TurnCreate{}, `{"input":[` + strings.Repeat(`{},`, 1000) + `{}]}`, "/input", "more than 1000 entries"},
+		{&api.SessionPatch{}, `{"metadata":[]}`, "/metadata", `the value of "metadata"`},
+		{&api.SessionPatch{}, `{"metadata":{"a":"b","a":"c"}}`, "/metadata/a", `the member "a" is there twice`},
+		{&api.ToolsReplace{}, `{"tools":{}}`, "/tools", `the value of "tools"`},
 		{&api.SessionPatch{}, `{"metadata":null}`, "/metadata", `the value of "metadata"`},
 		{&api.SessionPatch{}, `{"metadata":{"a":null}}`, "/metadata/a", `the value of "a"`},
 		{&api.SessionPatch{}, `{"metadata":{"a":1}}`, "/metadata/a", `the value of "a"`},
@@ -38,7 +42,7 @@ func TestDecode_refused(t *testing.T) {
 		{&api.SessionCreate{}, `{"skills":{"tools":[{"args_schema":{"a":{"b":1,"b":2}}}]}}`, "/skills/tools/0/args_schema/a/b", `the member "b" is there twice`},
 		{&api.ResultSubmit{}, `{"output":{"a":` + "\"\xff\"" + `}}`, "/output/a", "the body is not valid JSON at byte"},
 		{&api.ResultSubmit{}, `{"output":"\ud800"}`, "/output", "the body is not valid JSON at byte"},
-		{&api.ResultSubmit{}, `{"output":01}`, "/output", "the body is not valid JSON at byte"},
+		{&api.ResultSubmit{}, `{"output":01}`, "", "the body is not valid JSON at byte"},
 		{&api.ResultSubmit{}, `{"output":1,}`, "", "the body is not valid JSON at byte"},
 		{&api.ResultSubmit{}, `{"output":NaN}`, "/output", "the body is not valid JSON at byte"},
 		{&api.ResultSubmit{}, "\ufeff" + `{"output":1}`, "", "the body is not valid JSON at byte"},
@@ -49,7 +53,7 @@ func TestDecode_refused(t *testing.T) {
 		{&api.ResultSubmit{}, `[]`, "", "the body must be an object"},
 		{&api.ResultSubmit{}, `null`, "", "the body must be an object"},
 		{&api.ResultSubmit{}, `{"claim_id":"x"}`, "/claim_id", `the value of "claim_id"`},
-		{&api.ResultSubmit{}, `{"` + strings.Repeat("k", 1000) + `":1}`, "", `kkk…" is not known here`},
+		{&api.ResultSubmit{}, `{"` + strings.Repeat("k", 1000) + `":1}`, "", `kkk\u2026" is not known here`},
 		{&api.ResultSubmit{}, `{"output":` + strings.Repeat("[", 256) + strings.Repeat("]", 256) + `}`, "", "nested more than 256 deep"},
 	} {
 		err := handlers.Decode([]byte(c.body), c.req)
@@ -94,14 +98,15 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecode_hostile: no body within the limit costs much.
-func TestDecode_hostile(t *testing.T) {
+// hostile returns bodies of the size that is just about taken.
+func hostile() map[string][]byte {
 	const size = handlers.DefaultMaxBody
 	keys := new(bytes.Buffer)
 	for i := 0; keys.Len() < size-32; i++ {
 		fmt.Fprintf(keys, `"%x":1,`, i)
 	}
 	members := strings.TrimSuffix(keys.String(), ",")
+	bodies := map[string][]byte{}
 	for name, body := range map[string]string{
 		"brackets":      strings.Repeat("[", size),
 		"braces":        strings.Repeat(`{"":`, size/4),
@@ -114,21 +119,43 @@ func TestDecode_hostile(t *testing.T) {
 		"string":        `{"output":"` + strings.Repeat(`\u0000`, size/6-10) + `"}`,
 		"long name":     `{"` + strings.Repeat("x", size-10) + `":1}`,
 		"parts":         `{"input":[` + strings.Repeat(`{},`, size/3-10) + `{}]}`,
+		"tools":         `{"skills":{"tools":[` + strings.Repeat(`{},`, size/3-20) + `{}]}}`,
 		"quotes":        strings.Repeat(`"`, size),
 		"backslashes":   `{"output":"` + strings.Repeat(`\\`, size/2-10) + `"}`,
 	} {
-		for _, req := range []any{&api.ResultSubmit{}, &api.SessionCreate{}, &api.TurnCreate{}, &api.ProgressRequest{}} {
+		bodies[name] = []byte(body)
+	}
+	return bodies
+}
+
+func requests() []any {
+	return []any{&api.ResultSubmit{}, &api.SessionCreate{}, &api.TurnCreate{}, &api.ProgressRequest{}}
+}
+
+// TestDecode_hostile: no body within the limit takes much memory. How long they take, the benchmark of the same name tells.
+func TestDecode_hostile(t *testing.T) {
+	for name, body := range hostile() {
+		for _, req := range requests() {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := time.Now()
-			err := handlers.Decode([]byte(body), req)
-			took := time.Since(start)
+			err := handlers.Decode(body, req)
 			runtime.ReadMemStats(&after)
-			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 200<<20 {
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 100<<20 {
 				t.Errorf("%s into %T: %d MB, %v", name, req, allocated>>20, err)
 			}
-			t.Logf("%s into %T: %v, %d MB", name, req, took, (after.TotalAlloc-before.TotalAlloc)>>20)
 		}
+	}
+}
+
+func BenchmarkDecode_hostile(b *testing.B) {
+	for name, body := range hostile() {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				for _, req := range requests() {
+					_ = handlers.Decode(body, req)
+				}
+			}
+		})
 	}
 }
 

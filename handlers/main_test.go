@@ -151,7 +151,10 @@ func newFixture(tb testing.TB, change ...func(*setup)) *fixture {
 	return f
 }
 
-func development(s *setup) { s.Development = true }
+func development(s *setup) {
+	s.Development = true
+	s.Authenticate = func(*http.Request) (handlers.Identity, error) { return handlers.Identity{Tenant: "a"}, nil }
+}
 
 // authenticate takes the bearer token for the tenant. Two tokens stand for an authenticator in trouble.
 func authenticate(r *http.Request) (handlers.Identity, error) {
@@ -229,16 +232,35 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 
 func (f *fixture) send(r *http.Request) answer {
 	f.tb.Helper()
-	resp, err := f.client.Do(r)
+	a, err := f.try(r)
 	if err != nil {
 		f.tb.Fatal(err)
 	}
+	return a
+}
+
+func (f *fixture) try(r *http.Request) (answer, error) {
+	resp, err := f.client.Do(r)
+	if err != nil {
+		return answer{&http.Response{Request: r}, ""}, err
+	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		f.tb.Fatalf("%s %s: reading the answer: %v", r.Method, r.URL.Path, err)
-	}
-	return answer{resp, string(body)}
+	return answer{resp, string(body)}, err
+}
+
+// later sends a request that waits, and gives the answer when it comes.
+func (f *fixture) later(path string, headers ...string) <-chan answer {
+	r := f.request("GET", path, "", headers...)
+	answers := make(chan answer, 1)
+	go func() {
+		a, err := f.try(r)
+		if err != nil {
+			f.tb.Error(err)
+		}
+		answers <- a
+	}()
+	return answers
 }
 
 // get reads one member of an answer's object, by a path of names and indices such as "tool_calls.0.id".

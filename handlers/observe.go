@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -10,6 +11,10 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 )
+
+// answerTimeout bounds the time that a client may take to read an answer that is no stream: long enough for the largest page on a
+// slow line.
+const answerTimeout = time.Minute
 
 type requestIDKey struct{}
 
@@ -25,9 +30,10 @@ func (h *handler) observe(next http.Handler) http.Handler {
 		start := time.Now()
 		rec := &recorder{ResponseWriter: w}
 		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, newRequestID()))
-		h.allowWrite(rec, 0)
+		// What the server's own WriteTimeout, or the connection's last request, left behind would cut long polls.
+		_ = http.NewResponseController(rec).SetWriteDeadline(time.Time{})
 		if r.ContentLength != 0 {
-			// It holds for what the server itself skips of a body that nobody reads, too. Recorders of tests have no deadlines.
+			// It holds for what the server itself skips of a body that nobody reads, too.
 			_ = http.NewResponseController(rec).SetReadDeadline(start.Add(h.BodyTimeout))
 		}
 		defer func() { h.finish(rec, r, start, recover()) }()
@@ -43,16 +49,10 @@ func newRequestID() uuid.UUID {
 	return id
 }
 
-// allowWrite lets an answer that starts to be written within wait take the WriteTimeout. It overrides the server's own timeout
-// and what the connection's last request left behind.
-func (h *handler) allowWrite(w http.ResponseWriter, wait time.Duration) {
-	// Recorders of tests have no deadlines.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + h.WriteTimeout))
-}
-
 // finish is told what next panicked with, if it did.
 func (h *handler) finish(rec *recorder, r *http.Request, start time.Time, panicked any) {
-	if panicked != nil && panicked != http.ErrAbortHandler {
+	abort, _ := panicked.(error)
+	if panicked != nil && !errors.Is(abort, http.ErrAbortHandler) {
 		h.Logger.Error("Handler panicked", "request_id", requestID(r), "route", route(r), "panic", panicked, "stack", string(debug.Stack()))
 		if rec.status == 0 {
 			h.fail(rec, r, refuse(CodeInternal, "the server made a mistake; its log has more under the id in \"instance\""))
@@ -105,6 +105,8 @@ type recorder struct {
 // WriteHeader remembers the status. Only the first one counts; informational ones are no answer.
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
+		// Streams go on to set deadlines of their own. Recorders of tests have none.
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout))
 		w.status = status
 		w.stream = w.Header().Get("Content-Type") == typeStream
 	}
@@ -114,7 +116,7 @@ func (w *recorder) WriteHeader(status int) {
 // Write counts as status 200, like everywhere in net/http.
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
 	return w.ResponseWriter.Write(b)
 }

@@ -160,7 +160,6 @@ func hold[A any](h *handler, c *call, get func(ctx context.Context, wait time.Du
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	defer context.AfterFunc(h.Draining, cancel)()
-	h.allowWrite(c.w, wait)
 	answer, err = get(ctx, wait)
 	if err != nil && ctx.Err() != nil && c.Context().Err() == nil {
 		return get(c.Context(), 0)

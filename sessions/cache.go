@@ -50,6 +50,9 @@ func (c *stateCache) entry(key sessionKey) *cacheEntry {
 
 // weigh updates what an entry is estimated to cost and evicts the oldest beyond the bound. c.mu is held.
 func (c *stateCache) weigh(e *cacheEntry) {
+	if el, ok := c.entries[e.key]; !ok || el.Value != any(e) {
+		return // evicted meanwhile
+	}
 	cost := 1 << 10
 	if st := e.state.Load(); st != nil {
 		cost += len(st.Marks)*48 + len(st.Keys)*160
@@ -92,12 +95,21 @@ func (e *cacheEntry) lock(ctx context.Context) error {
 func (e *cacheEntry) unlock() { <-e.sem }
 
 // advance keeps the newer of the two states.
-func (e *cacheEntry) advance(st *State) {
+func (c *stateCache) advance(e *cacheEntry, st *State) {
 	for {
 		old := e.state.Load()
-		if old != nil && old.Seq >= st.Seq || e.state.CompareAndSwap(old, st) {
+		if old != nil && old.Seq >= st.Seq {
 			return
 		}
+		if !e.state.CompareAndSwap(old, st) {
+			continue
+		}
+		if old == nil || old.Skills != st.Skills {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.weigh(e)
+		}
+		return
 	}
 }
 
@@ -109,8 +121,7 @@ func (s *Service) state(ctx context.Context, key sessionKey) (*State, error) {
 // refresh folds what the entry lacks.
 func (s *Service) refresh(ctx context.Context, key sessionKey, entry *cacheEntry) (*State, error) {
 	st := entry.state.Load()
-	first := st == nil
-	if first {
+	if st == nil {
 		st = s.loadCheckpoint(ctx, key)
 	}
 	folded := st.N
@@ -136,12 +147,7 @@ func (s *Service) refresh(ctx context.Context, key sessionKey, entry *cacheEntry
 		s.cache.forget(entry)
 		return nil, errNoSession
 	}
-	entry.advance(st)
-	if first {
-		s.cache.mu.Lock()
-		s.cache.weigh(entry)
-		s.cache.mu.Unlock()
-	}
+	s.cache.advance(entry, st)
 	if st.N-folded >= 2*checkpointEvery {
 		s.saveCheckpoint(ctx, key, st)
 	}

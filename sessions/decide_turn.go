@@ -38,14 +38,14 @@ func (s *State) startTurn(now time.Time, req *api.TurnCreate, key *Idempotency) 
 	return d, d.turn, nil
 }
 
-// cancel ends the running turn if it is the named one. ended is true when that turn is not running (any more).
-func (s *State) cancel(now time.Time, turn uuid.UUID, partial string) (d *draft, ended bool) {
+// cancel ends the running turn if it is the named one; a turn that has ended is left alone.
+func (s *State) cancel(now time.Time, turn uuid.UUID, partial string) *draft {
 	if s.Turn == nil || s.Turn.ID != turn {
-		return nil, true
+		return nil
 	}
-	d = s.draft(now)
+	d := s.draft(now)
 	d.cancelTurn("cancel", partial)
-	return d, false
+	return d
 }
 
 // cancelTurn closes what is open and ends the turn as canceled. What the model had said stays in the transcript.

@@ -10,7 +10,6 @@ import (
 )
 
 func TestCheckJSON(t *testing.T) {
-	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	tests := []struct {
 		name, raw       string
 		pointer, reason string // no reason: accepted
@@ -19,7 +18,7 @@ func TestCheckJSON(t *testing.T) {
 		{"null", "null", "", ""},
 		{"surrounding whitespace", " \n1\t", "", ""},
 		{"large numbers", `[9007199254740993,1e400,-0,1.10]`, "", ""},
-		{"depth at the limit", nested(200), "", ""},
+		{"depth at the limit", nested(200, "[", "", "]"), "", ""},
 		{"names that need escapes", `{"a/b":{"c~d":1},"":2}`, "", ""},
 		{"nothing", "", "", "got nothing"},
 		{"whitespace", "  ", "", "got nothing"},
@@ -33,7 +32,7 @@ func TestCheckJSON(t *testing.T) {
 		{"invalid UTF-8", "\"\xff\"", "", "invalid UTF-8"},
 		{"half a surrogate pair", `{"s":"a\ud83d"}`, "/s", "half of a surrogate pair"},
 		{"control character", "\"\x01\"", "", "not valid JSON"},
-		{"too deep", nested(201), strings.Repeat("/0", 100) + "…", "deeper than 200 levels"},
+		{"too deep", nested(201, "[", "", "]"), strings.Repeat("/0", 100) + "…", "deeper than 200 levels"},
 		{"hostile depth", strings.Repeat("[", 1_000_000), strings.Repeat("/0", 100) + "…", "deeper than 200 levels"},
 	}
 	for _, tt := range tests {
@@ -85,7 +84,7 @@ func TestCanonicalJSON(t *testing.T) {
 			t.Errorf("%s and %s are both %s", d[0], d[1], a)
 		}
 	}
-	for _, bad := range []string{"", `{"a":1,"a":1}`, "1 2", "\"\xff\"", `"\ud800"`, strings.Repeat("[", 203) + strings.Repeat("]", 203)} {
+	for _, bad := range []string{"", `{"a":1,"a":1}`, "1 2", "\"\xff\"", `"\ud800"`, nested(203, "[", "", "]")} {
 		if c, err := canonicalJSON([]byte(bad)); err == nil {
 			t.Errorf("%.40q became %s", bad, c)
 		}

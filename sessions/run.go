@@ -254,7 +254,7 @@ func (r *run) advance(next *State, e Entry, events []api.Event) {
 	for _, event := range events {
 		r.history.add(e, event)
 	}
-	r.service.cache.entry(r.key).advance(next)
+	r.service.cache.advance(r.service.cache.entry(r.key), next)
 }
 
 // await waits for facts, at most for wait.

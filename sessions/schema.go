@@ -24,6 +24,7 @@ const (
 	maxSchemaWeight = 2000
 	// maxPattern bounds a pattern in bytes, maxProgram in instructions, and maxPrograms all patterns of a schema together.
 	maxPattern  = 1024
+	maxClasses  = 20
 	maxProgram  = 4096
 	maxPrograms = 50_000
 	// maxRefWork bounds the sum over all references of their depth squared: the validator looks for each target from each level up.
@@ -124,10 +125,13 @@ func compile(raw json.RawMessage, checkRoot func(*node) error) (*schema, error) 
 // validate returns nil if the value satisfies the schema, and otherwise a *schemaError with pointers into the value. It also
 // refuses what checkJSON refuses, and values that are too large to be checked against this schema within the bounds.
 func (s *schema) validate(value json.RawMessage) error {
-	values := 0
+	values, widest := 0, 0
 	err := scanJSON(value, maxJSONDepth, func(kind jsontext.Kind, raw []byte) error {
 		if values++; values > maxSchemaValues {
 			return fmt.Errorf("the value has more than %d parts and cannot be checked against a schema", maxSchemaValues)
+		}
+		if kind == '0' {
+			widest = max(widest, magnitude(string(raw)))
 		}
 		return checkMagnitude(kind, raw)
 	})
@@ -138,7 +142,7 @@ func (s *schema) validate(value json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if !s.affordable(decoded, len(value)) {
+	if !s.affordable(decoded, len(value), widest) {
 		return &schemaError{Reason: "the value is too large to be checked against this schema; make it smaller, or the schema simpler"}
 	}
 	if len(s.programs) > 0 {

@@ -13,16 +13,20 @@ const (
 	// maxCost is what any value may cost, and maxCostByte what it may cost more for each of its bytes.
 	maxCost     = 250_000_000
 	maxCostByte = 40
-	// costNode is for applying one subschema to one value, costMember for each member or item that it keeps account of.
-	costNode   = 3000
+	// costNode is for applying one subschema to one value, costAssert for each of its assertions, and costMember for each
+	// member or item that is kept account of.
+	costNode   = 2500
+	costAssert = 700
 	costMember = 200
+	// costPlace is for writing down which member a subschema was applied to, or which branch was.
+	costPlace = 500
 	// costByte is for each byte of a string, which the validator quotes each time; costMatch for each of them and each instruction of a pattern.
-	costByte  = 20
-	costMatch = 5
+	costByte  = 40
+	costMatch = 10
 	// costCompile is for each instruction of a name pattern that is compiled again.
 	costCompile = 500
 	// costDigit is for each digit of a number that is made exact; costCompare for comparing with one value of an enum.
-	costDigit   = 100
+	costDigit   = 150
 	costCompare = 1000
 	// costKeyword is for each name that a keyword lists.
 	costKeyword = 100
@@ -50,7 +54,7 @@ func (s *schema) addCosts(n *jsonschema.Schema) {
 	if n.Const != nil {
 		c.weigh(n.Const.Value)
 	}
-	c.fixed += c.compared*costCompare + c.numbers*costCompare
+	c.fixed += c.compared*costCompare + c.numbers*2*costCompare + costAssert*assertions(n)
 	if n.Pattern != nil {
 		c.perByte += costMatch * int64(s.programs[*n.Pattern])
 	}
@@ -67,6 +71,26 @@ func (s *schema) addCosts(n *jsonschema.Schema) {
 	for child := range children(n) {
 		s.addCosts(child)
 	}
+}
+
+// assertions counts the keywords of n that may fail by themselves; bounds of numbers count double, being written out exactly.
+func assertions(n *jsonschema.Schema) int64 {
+	count := int64(0)
+	for _, present := range []bool{
+		len(n.Type) > 0, n.Enum != nil, n.Const != nil, n.Pattern != nil, n.MinLength != nil, n.MaxLength != nil, n.UniqueItems != nil,
+		n.MinItems != nil, n.MaxItems != nil, n.MinContains != nil, n.MaxContains != nil, n.MinProperties != nil, n.MaxProperties != nil,
+		n.AnyOf != nil, n.OneOf != nil, n.AllOf != nil, n.ResolvedRef != nil,
+	} {
+		if present {
+			count++
+		}
+	}
+	for _, bound := range []*jsonschema.Rat{n.Minimum, n.Maximum, n.ExclusiveMinimum, n.ExclusiveMaximum, n.MultipleOf} {
+		if bound != nil {
+			count += 2
+		}
+	}
+	return count
 }
 
 // weigh adds a value to what is compared with.
@@ -118,9 +142,9 @@ func members(m *jsonschema.SchemaMap) map[string]*jsonschema.Schema {
 	return *m
 }
 
-// affordable tells whether validating v, of size bytes, stays within the budget.
-func (s *schema) affordable(v any, size int) bool {
-	m := meter{schema: s, left: maxCost + maxCostByte*int64(size)}
+// affordable tells whether validating v, of size bytes and with no number beyond the magnitude widest, stays within the budget.
+func (s *schema) affordable(v any, size, widest int) bool {
+	m := meter{schema: s, left: maxCost + maxCostByte*int64(size), widest: int64(widest)}
 	m.apply(s.root, v)
 	return m.left >= 0
 }
@@ -129,7 +153,9 @@ func (s *schema) affordable(v any, size int) bool {
 type meter struct {
 	schema *schema
 	left   int64
-	depth  int64
+	widest int64
+	// depth counts the nodes that are in work.
+	depth int64
 }
 
 // apply counts what the validator does for n and v, all branches included.
@@ -152,11 +178,12 @@ func (m *meter) apply(n *jsonschema.Schema, v any) {
 		m.properties(n, v)
 	}
 	if c.numbers > 0 && isContainer(v) { // numbers within v are made exact for each comparison
-		m.left -= costDigit * maxNumber * c.numbers
+		m.left -= (costCompare + costDigit*m.widest) * c.numbers
 	}
 	m.apply(n.ResolvedRef, v)
 	for _, list := range [][]*jsonschema.Schema{n.AllOf, n.AnyOf, n.OneOf} {
 		for _, child := range list {
+			m.left -= costPlace
 			m.apply(child, v)
 		}
 	}
@@ -270,7 +297,7 @@ func (m *meter) properties(n *jsonschema.Schema, object map[string]any) {
 // member counts n for a value that the validator locates by its name.
 func (m *meter) member(n *jsonschema.Schema, name string, v any) {
 	if n != nil {
-		m.left -= costByte * int64(len(name))
+		m.left -= costPlace + costByte*int64(len(name))
 		m.apply(n, v)
 	}
 }

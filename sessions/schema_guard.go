@@ -107,7 +107,7 @@ func (g *guard) parse(v any) *node {
 			g.in(func() { g.keyword(n, keyword, v[keyword]) }, keyword)
 		}
 		g.addPatterns(n)
-		if g.draft7 && v["$ref"] != nil && len(n.asserts)+len(n.one)+len(n.list) > 0 {
+		if g.draft7 && v["$ref"] != nil && n.hasSiblings() {
 			g.faults.addAt(n.pointer("$ref"), `beside $ref nothing counts in draft-07, but it does in 2020-12; remove it, or "$schema"`)
 		}
 	default:
@@ -300,6 +300,17 @@ func (n *node) pointer(tokens ...string) string {
 		tokens = slices.Concat(n.at, tokens)
 	}
 	return pointerOf(tokens)
+}
+
+// hasSiblings tells whether n asserts anything besides its reference.
+func (n *node) hasSiblings() bool {
+	named := 0
+	for keyword := range n.named {
+		if keyword != "$defs" && keyword != "definitions" {
+			named++
+		}
+	}
+	return len(n.asserts)+len(n.one)+len(n.list)+named > 0
 }
 
 // find follows a JSON pointer, as it stands in a reference, from n to a subschema.

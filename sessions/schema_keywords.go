@@ -9,6 +9,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // shape is what the guard does with a keyword.
@@ -215,10 +216,19 @@ func checkDialect(v any) string {
 	return `only JSON Schema 2020-12 is supported, and of draft 2019-09 and draft-07 what means the same; rewrite the schema, or leave "$schema" away if it is one of these`
 }
 
+// foldsCase finds patterns that may ignore case.
+var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z-]*i`)
+
 // checkPattern returns the size of the pattern's program, or what is wrong with it.
 func checkPattern(pattern string) (size int, reason string) {
-	if len(pattern) > maxPattern {
+	classes := strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`)
+	switch folds := foldsCase.MatchString(pattern); {
+	case len(pattern) > maxPattern:
 		return 0, fmt.Sprintf("the pattern has more than %d bytes", maxPattern)
+	case folds && (classes > 0 || strings.Contains(pattern, `\x`) || strings.ContainsFunc(pattern, func(r rune) bool { return r >= utf8.RuneSelf })):
+		return 0, "a pattern that ignores case, (?i), is held to ASCII"
+	case classes > maxClasses:
+		return 0, fmt.Sprintf("the pattern has more than %d Unicode classes", maxClasses)
 	}
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -228,13 +238,17 @@ func checkPattern(pattern string) (size int, reason string) {
 	if err != nil {
 		return 0, patternFault(pattern, err)
 	}
-	if len(program.Inst) > maxProgram {
+	size = len(program.Inst)
+	for _, inst := range program.Inst {
+		size += len(inst.Rune) / 10
+	}
+	if size > maxProgram {
 		return 0, "the pattern is too large; use fewer or shorter repetitions, or minLength and maxLength"
 	}
 	if _, err := regexp.Compile(pattern); err != nil {
 		return 0, patternFault(pattern, err)
 	}
-	return len(program.Inst), ""
+	return size, ""
 }
 
 func patternFault(pattern string, err error) string {

@@ -197,7 +197,7 @@ func (s *Service) commit(ctx context.Context, key sessionKey, decide func(*State
 		next, _, err := s.append(ctx, key, d)
 		switch {
 		case err == nil:
-			entry.advance(next)
+			s.cache.advance(entry, next)
 			return next, nil
 		case !errors.Is(err, ErrConflict):
 			return nil, err

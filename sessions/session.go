@@ -46,25 +46,19 @@ func (s *Service) CreateSession(ctx context.Context, tenant string, req *api.Ses
 		}
 	}
 	key := sessionKey{tenant, id}
-	st := &State{Session: id, Skills: &api.Skills{}}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
 	defer cancel()
-	next, _, err := s.append(ctx, key, createSession(id, time.Now(), req, idem))
-	switch {
-	case errors.Is(err, ErrConflict): // the same request came before
+	st, _, err := s.append(ctx, key, createSession(id, time.Now(), req, idem))
+	if errors.Is(err, ErrConflict) { // the same request came before
 		st, err = s.state(ctx, key)
 		if errors.Is(err, errNoSession) {
 			err = refuse(CodeIdempotencyKeyReused, "the session that this Idempotency-Key created was deleted; use a new key")
 		}
-		if err != nil {
-			return nil, err
-		}
-	case err != nil:
-		return nil, err
-	default:
-		st = next
-		s.cache.entry(key).advance(st)
 	}
+	if err != nil {
+		return nil, err
+	}
+	s.cache.advance(s.cache.entry(key), st)
 	return s.show(st), nil
 }
 

@@ -234,8 +234,7 @@ func TestState_marks(t *testing.T) {
 		must(t, err)
 		c.add(d)
 		ids[i], starts[i] = id, c.state.Seq
-		d, _ = c.state.cancel(now, id, "")
-		c.add(d)
+		c.add(c.state.cancel(now, id, ""))
 	}
 	if len(c.state.Marks) > maxMarks || len(c.state.Keys) != maxTurnKeys {
 		t.Errorf("%d marks, %d keys", len(c.state.Marks), len(c.state.Keys))
@@ -294,4 +293,17 @@ func BenchmarkState_Apply(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(c.entries)), "ns/fact")
+}
+
+// The cache counts what registries take, however they come in, and stays within its bound.
+func TestStateCache_bounded(t *testing.T) {
+	c := newStateCache()
+	big := make([]byte, 1<<20)
+	for i := range 300 {
+		key := sessionKey{"acme", uuid.New()}
+		c.advance(c.entry(key), &State{Seq: Seq(i + 1), Skills: &api.Skills{Tools: []api.Tool{{ArgsSchema: big}}}})
+	}
+	if c.bytes > maxCachedBytes || c.recent.Len() != len(c.entries) || c.recent.Len() < 100 {
+		t.Errorf("%d bytes in %d entries", c.bytes, c.recent.Len())
+	}
 }

@@ -110,8 +110,7 @@ func (s *Service) awaitTurn(ctx context.Context, key sessionKey, st *State, wait
 func (s *Service) CancelTurn(ctx context.Context, tenant string, id, turn uuid.UUID) (*api.Turn, error) {
 	key := sessionKey{tenant, id}
 	st, err := s.commit(ctx, key, func(st *State) (*draft, error) {
-		d, _ := st.cancel(time.Now(), turn, s.partialText(ctx, key, st))
-		return d, nil
+		return st.cancel(time.Now(), turn, s.partialText(ctx, key, st)), nil
 	})
 	if err != nil {
 		return nil, err

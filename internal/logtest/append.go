@@ -74,6 +74,25 @@ func appendBase(t *testing.T, fix Fixture) {
 	}
 }
 
+// appendAgain: a writer that heard no answer tries again with the same record and learns where it was stored.
+func appendAgain(t *testing.T, fix Fixture) {
+	e := fix.Open()
+	w := newWriter(t, e)
+	w.fact("first")
+	base := w.base
+	rec := fact("twice")
+	seq := w.append(rec)
+	w.fact("later")
+	for _, engine := range []sessions.Engine{e, fix.peer(e)} {
+		if again, err := engine.Append(t.Context(), w.tenant, w.id, base, rec); err != nil || again != seq {
+			t.Fatalf("the record is at %d, and appending it again gives %d, %v", seq, again, err)
+		}
+	}
+	if got := w.read(0, true); len(got) != 3 {
+		t.Fatalf("%d entries are stored, want 3", len(got))
+	}
+}
+
 func appendKeepsRecord(t *testing.T, fix Fixture) {
 	w := newWriter(t, fix.Open())
 	rec := fact("<a> & \"b\" \u2028 ü")
@@ -153,25 +172,18 @@ func deltasKeepOrder(t *testing.T, fix Fixture) {
 func deltasLeaveBase(t *testing.T, fix Fixture) {
 	e := fix.Open()
 	w := newWriter(t, e)
-	stop := make(chan struct{})
 	var flood sync.WaitGroup
 	flood.Go(func() {
-		for {
-			select {
-			case <-stop:
+		for range 5000 {
+			if err := e.AppendDelta(t.Context(), w.tenant, w.id, delta("flood")); err != nil {
+				t.Errorf("append of a delta: %v", err)
 				return
-			default:
-				if err := e.AppendDelta(t.Context(), w.tenant, w.id, delta("flood")); err != nil {
-					t.Errorf("append of a delta: %v", err)
-					return
-				}
 			}
 		}
 	})
 	for range 100 {
 		w.fact("beside deltas")
 	}
-	close(stop)
 	flood.Wait()
 	if got := w.read(0, false); len(got) != 100 {
 		t.Fatalf("%d facts, want 100", len(got))

@@ -45,6 +45,7 @@ func Run(t *testing.T, start func(t testing.TB) Fixture) {
 	}{
 		{"AppendOneWinner", appendOneWinner},
 		{"AppendBase", appendBase},
+		{"AppendAgain", appendAgain},
 		{"AppendKeepsRecord", appendKeepsRecord},
 		{"AppendTooLarge", appendTooLarge},
 		{"AppendCanceled", appendCanceled},

@@ -108,11 +108,12 @@ func readExpiredDeltas(t *testing.T, fix Fixture) {
 	cursor := all[5].Seq
 	eventually(t, "deltas vanish", func() bool { return len(w.read(0, true)) == 1 })
 	w.fact("second")
-	if got := w.read(cursor, true); len(got) != 1 || got[0].Seq != w.base {
-		t.Fatalf("after a cursor that points at a delta that is gone come %v", got)
+	// A replica may keep a delta a little longer than another.
+	if got := facts(t, w.read(cursor, true)); len(got) != 1 || got[0] != w.base {
+		t.Fatalf("after a cursor that points at a delta that is gone come the facts %v", got)
 	}
-	if got := gather(t, follow(t, fix.peer(e), w, cursor), w.base); len(got) != 1 {
-		t.Fatalf("a follower of that cursor gets %v", got)
+	if got := facts(t, gather(t, follow(t, fix.peer(e), w, cursor), w.base)); len(got) != 1 {
+		t.Fatalf("a follower of that cursor gets the facts %v", got)
 	}
 	// A follower whose target was a delta that vanishes must not wait for it.
 	w.delta("passing")
@@ -121,7 +122,7 @@ func readExpiredDeltas(t *testing.T, fix Fixture) {
 	eventually(t, "the last delta vanishes", func() bool { return len(w.read(w.base, true)) == 0 })
 	f := follow(t, fix.peer(e), w, last)
 	w.fact("third")
-	if got := gather(t, f, w.base); len(got) != 1 {
-		t.Fatalf("a follower of the last position gets %v", got)
+	if got := facts(t, gather(t, f, w.base)); len(got) != 1 {
+		t.Fatalf("a follower of the last position gets the facts %v", got)
 	}
 }

@@ -109,8 +109,10 @@ func (l *Log) Append(ctx context.Context, tenant string, id uuid.UUID, base sess
 	k := key{tenant, id}
 	s := l.sessions[k]
 	switch {
-	case s == nil && base != 0, s != nil && s.base != base:
+	case s == nil && base != 0:
 		return 0, sessions.ErrConflict
+	case s != nil && s.base != base:
+		return s.again(base, own.CommandID)
 	case s == nil:
 		s = l.open(k)
 	}
@@ -209,6 +211,19 @@ func (l *Log) store(s *session, rec *sessions.Record) sessions.Seq {
 	s.entries = append(s.entries, e)
 	s.announce()
 	return l.last
+}
+
+// again returns the position of the command's record if that is what came directly after base: its writer heard no answer.
+func (s *session) again(base sessions.Seq, command uuid.UUID) (sessions.Seq, error) {
+	for _, e := range s.entries {
+		if e.Seq > base && e.Kind() != sessions.KindDelta {
+			if e.CommandID == command {
+				return e.Seq, nil
+			}
+			break
+		}
+	}
+	return 0, sessions.ErrConflict
 }
 
 func (s *session) announce() {

@@ -156,7 +156,7 @@ func (s *scribe) heard() (check func()) {
 
 // TestDiskReserve fills the disk by appending: the reserve stops that before a write fails.
 func TestDiskReserve(t *testing.T) {
-	dir := smallDisk(t, "40m")
+	dir := smallDisk(t, "20m")
 	l := open(t, natslog.Config{Dir: dir})
 	defer func() { l.Close() }()
 	s := newScribe(t, l)
@@ -184,7 +184,7 @@ func TestDiskReserve(t *testing.T) {
 
 // TestDiskFull takes the space away under the server's feet, so that writes fail (nats-server then refuses all of them until it is restarted).
 func TestDiskFull(t *testing.T) {
-	dir := smallDisk(t, "40m")
+	dir := smallDisk(t, "20m")
 	l := open(t, natslog.Config{Dir: dir, DiskReserve: 1})
 	defer func() { l.Close() }()
 	s := newScribe(t, l)
@@ -210,7 +210,7 @@ func TestDiskFull(t *testing.T) {
 
 // TestDiskShrinks takes away more than the reserve at once, with appends of 100 KB under way.
 func TestDiskShrinks(t *testing.T) {
-	dir := smallDisk(t, "40m")
+	dir := smallDisk(t, "20m")
 	l := open(t, natslog.Config{Dir: dir})
 	defer func() { l.Close() }()
 	s := newScribe(t, l)
@@ -221,14 +221,14 @@ func TestDiskShrinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.untilRefused(100_000)
-	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, "size=40m"); err != nil {
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, "size=20m"); err != nil {
 		t.Fatal(err)
 	}
 	s.works()
 }
 
 func TestUnwritableDirectory(t *testing.T) {
-	dir := smallDisk(t, "40m")
+	dir := smallDisk(t, "20m")
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 type hub struct {
 	log       *Log
 	partition int
+	sub       *nats.Subscription
 
 	mu sync.Mutex
 	// heard is the last sequence that came, 0 when nothing is known.
@@ -44,6 +45,7 @@ func (h *hub) subscribe() error {
 	if err != nil {
 		return err
 	}
+	h.sub = sub
 	// What does not fit is dropped, and noticed as a gap.
 	return sub.SetPendingLimits(1<<17, 64<<20)
 }

@@ -131,6 +131,7 @@ func (l *Log) valuesConfig() jetstream.StreamConfig {
 		Storage:           jetstream.FileStorage,
 		Replicas:          l.cfg.Replicas,
 		MaxMsgsPerSubject: 1,
+		AllowDirect:       true,
 		AllowMsgTTL:       true,
 	}
 }
