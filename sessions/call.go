@@ -154,7 +154,12 @@ func checkOutput(st *State, name string, output []byte) error {
 		return fmt.Errorf("compiling the result schema of a registered tool: %w", err)
 	}
 	if err := schema.validate(output); err != nil {
-		return refuse(CodeToolResultInvalid, "the output of %s does not satisfy its result_schema: %v; the call is still open", name, err).with("pointer", "/output")
+		pointer := "/output"
+		var fault *schemaError
+		if errors.As(err, &fault) {
+			pointer += fault.Pointer
+		}
+		return refuse(CodeToolResultInvalid, "the output of %s does not satisfy its result_schema: %v; the call is still open", name, err).with("pointer", pointer)
 	}
 	return nil
 }
