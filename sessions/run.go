@@ -9,10 +9,20 @@ import (
 	"treadle/api"
 )
 
-// Run works off started turns until ctx ends; then it gives them back, for another replica or the next start, and returns.
+// Run works off started turns until ctx ends; then it gives them back, for another replica or the next start, and returns. From
+// Drain on it takes no more, and gives back at once those that only wait for their page.
 func (s *Service) Run(ctx context.Context) error {
 	var turns sync.WaitGroup
 	defer turns.Wait()
+	receiving, stop := context.WithCancel(ctx)
+	defer stop()
+	turns.Go(func() {
+		select {
+		case <-s.drained:
+			stop()
+		case <-receiving.Done():
+		}
+	})
 	slots := make(chan struct{}, s.limits.MaxTurns)
 	for {
 		select {
@@ -20,9 +30,10 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		job, err := s.engine.Receive(ctx)
+		job, err := s.engine.Receive(receiving)
 		if err != nil {
-			if ctx.Err() != nil {
+			if receiving.Err() != nil {
+				<-ctx.Done()
 				return nil
 			}
 			return err
@@ -57,8 +68,12 @@ type run struct {
 	job *Job
 }
 
-// errLost is why a run stops when another replica owns its turn.
-var errLost = errors.New("another replica took the turn")
+var (
+	// errLost is why a run stops when another replica owns its turn.
+	errLost = errors.New("another replica took the turn")
+	// errDrained is why a run stops that has nothing to do but wait, when the service drains.
+	errDrained = errors.New("the service drains")
+)
 
 // work drives one job to the end of its turn, or until the turn is lost.
 func (s *Service) work(ctx context.Context, job *Job) {
@@ -92,7 +107,7 @@ func (s *Service) work(ctx context.Context, job *Job) {
 		}
 	case errors.Is(err, errLost):
 		log.Info("Another replica took the turn")
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || errors.Is(err, errDrained):
 		if err := r.currentJob().Release(); err != nil {
 			log.Warn("Giving a turn back did not work; it will be taken over when its hold runs out", "err", err)
 		}
@@ -149,7 +164,7 @@ func (r *run) drive(ctx context.Context) error {
 		case act.draft != nil:
 			err = r.append(ctx, act.draft)
 		default:
-			err = r.await(ctx, act.wait)
+			err = r.awaitCalls(ctx, act.wait)
 		}
 		if err != nil && !errors.Is(err, ErrConflict) {
 			return err
@@ -257,8 +272,17 @@ func (r *run) advance(next *State, e Entry, events []api.Event) {
 	r.service.cache.advance(r.service.cache.entry(r.key), next)
 }
 
+// awaitCalls is await while nothing but the page is to be waited for.
+func (r *run) awaitCalls(ctx context.Context, wait time.Duration) error {
+	return r.awaitOr(ctx, wait, r.service.drained)
+}
+
 // await waits for facts, at most for wait.
 func (r *run) await(ctx context.Context, wait time.Duration) error {
+	return r.awaitOr(ctx, wait, nil)
+}
+
+func (r *run) awaitOr(ctx context.Context, wait time.Duration, drained <-chan struct{}) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -266,6 +290,8 @@ func (r *run) await(ctx context.Context, wait time.Duration) error {
 		return r.taken(ctx, facts, ok)
 	case <-timer.C:
 		return nil
+	case <-drained:
+		return errDrained
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

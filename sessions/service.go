@@ -51,9 +51,11 @@ type Service struct {
 	cache   *stateCache
 	readers readerCount
 
-	mu       sync.Mutex
-	running  map[turnKey]*run
-	draining bool
+	mu      sync.Mutex
+	running map[turnKey]*run
+
+	drain   sync.Once
+	drained chan struct{} // closed by Drain
 }
 
 type turnKey struct {
@@ -70,7 +72,7 @@ type sessionKey struct {
 func New(cfg Config) (*Service, error) {
 	s := &Service{
 		engine: cfg.Engine, dflt: cfg.DefaultModel, limits: cfg.Limits.withDefaults(), log: cfg.Logger, metrics: cfg.Metrics,
-		models: map[string]ModelEntry{}, cache: newStateCache(), running: map[turnKey]*run{},
+		models: map[string]ModelEntry{}, cache: newStateCache(), running: map[turnKey]*run{}, drained: make(chan struct{}),
 	}
 	s.readers.max, s.readers.maxTenant = s.limits.MaxStreams, s.limits.MaxTenantStreams
 	if s.log == nil {
@@ -117,20 +119,17 @@ func (m *Metrics) fill() {
 // Healthy returns nil, or why the service cannot take commands now.
 func (s *Service) Healthy() error { return s.engine.Healthy() }
 
-// Drain makes the service refuse new sessions and turns with SHUTTING_DOWN. Results, cancels and reads go on.
-func (s *Service) Drain() {
-	s.mu.Lock()
-	s.draining = true
-	s.mu.Unlock()
-}
+// Drain makes the service refuse new sessions and turns with SHUTTING_DOWN and take no more turns to run; see Run. Results,
+// cancels and reads go on.
+func (s *Service) Drain() { s.drain.Do(func() { close(s.drained) }) }
 
 func (s *Service) refuseDraining() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
+	select {
+	case <-s.drained:
 		return refuse(CodeShuttingDown, "this server is shutting down; try again in a moment")
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Models lists the models that sessions can choose.

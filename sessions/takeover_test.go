@@ -202,6 +202,37 @@ func TestTakeover_release(t *testing.T) {
 	})
 }
 
+// A service that drains hands over what only waits, finishes what does not, and takes no more.
+func TestTakeover_drain(t *testing.T) {
+	bubble(t, "rules:\n- match: talk\n  answers: [[{text: One}, {delay: 20s}, {text: two.}]]\n- answers: [[{call: {tool: a}}], [{text: Done.}]]\n", func(f *fixture) {
+		waits, talks := f.create(tool("a")), f.create(tool("a"))
+		waiting, talking := f.turn(waits, "wait"), f.turn(talks, "talk")
+		call := f.pending(waits, 1)[0].ID
+		old := f.Service
+		old.Drain()
+		_, err := old.StartTurn(f.ctx, tenant, waits, input("go"), "")
+		f.refused(err, sessions.CodeShuttingDown)
+		began := time.Now()
+		f.Service = f.replica().Service
+		r := f.open(waits, sessions.StreamQuery{})
+		r.until(api.TypeToolCall)
+		r.until(api.TypeToolCall)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the waiting turn was taken over after %s", took)
+		}
+		if _, err := old.SubmitResult(f.ctx, tenant, waits, call, &api.ResultSubmit{Output: json.RawMessage("1")}); err != nil {
+			t.Error(err)
+		}
+		f.ended(waits, waiting)
+		f.ended(talks, talking)
+		for _, item := range f.pages(talks) {
+			if api.EventType(item.Event) == api.TypeAttemptVoided {
+				t.Error("the answer that was under way was not let to its end")
+			}
+		}
+	})
+}
+
 // A turn that takes every owner down ends; one that waits for its page does not, however often its owners go.
 func TestTakeover_crashLoop(t *testing.T) {
 	bubble(t, "rules:\n- match: crash\n  answers: [[{block: true}]]\n- answers: [[{call: {tool: a}}], [{text: Done.}]]\n", func(f *fixture) {

@@ -1,6 +1,7 @@
 package natslog_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -129,4 +130,48 @@ func TestCluster(t *testing.T) {
 			},
 		}
 	})
+}
+
+// TestClusterLosesLeader stops the server that leads a session's stream while it is written and followed.
+func TestClusterLosesLeader(t *testing.T) {
+	if !logtest.Full() {
+		t.Skip("takes some seconds: set TREADLE_TEST_FULL=1")
+	}
+	c := startCluster(t)
+	cfg := clusterConfig(strings.Join(c.account(), ","))
+	cfg.Partitions = 1
+	writing, reading := open(t, cfg), open(t, cfg)
+	t.Cleanup(writing.Close)
+	t.Cleanup(reading.Close)
+	s := newScribe(t, writing)
+	f := startFollower(t, reading, s.id, 0)
+	for i := range 2000 {
+		if i == 500 {
+			for _, server := range c.servers {
+				if server.JetStreamIsStreamLeader("A0", "EVT_0") {
+					go server.Shutdown()
+				}
+			}
+		}
+		err := s.append(100)
+		for err != nil {
+			if !errors.Is(err, sessions.ErrUnavailable) {
+				t.Fatalf("append %d: %v", i, err)
+			}
+			s.stored()
+			err = s.append(100)
+		}
+	}
+	s.stored()
+	entries, err := reading.Read(t.Context(), "acme", s.id, 0, 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := followed(t, f, len(entries))
+	for i, e := range entries {
+		if got[i] != e.Seq {
+			t.Fatalf("followed %d in place of %d", got[i], e.Seq)
+		}
+	}
+	t.Logf("%d appends acknowledged, %d facts stored and followed", len(s.acked), len(entries))
 }
