@@ -35,3 +35,10 @@ func (g *gauge) none() <-chan struct{} {
 	defer g.mu.Unlock()
 	return g.zero
 }
+
+// idle tells whether nothing is going on now.
+func (g *gauge) idle() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n == 0
+}

@@ -107,6 +107,11 @@ func (s *Server) endpoints() []*endpoint {
 // those that do not are resumed by the next start. What was accepted is answered as long as ctx allows. When ctx ends the
 // rest is cut and its error returned. It may be called again, and waits then for the first call.
 func (s *Server) Shutdown(ctx context.Context) error {
+	held := time.NewTimer(drainHold)
+	defer held.Stop()
+	if s.turns.idle() && s.streams.idle() {
+		held.Reset(0)
+	}
 	s.service.Drain()
 	s.drain()
 	grace := time.NewTimer(turnGrace)
@@ -114,6 +119,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-s.turns.none():
 	case <-grace.C:
+	case <-ctx.Done():
+	}
+	select {
+	case <-held.C:
 	case <-ctx.Done():
 	}
 	s.stopTurns()

@@ -21,6 +21,10 @@ import (
 // turnGrace is how long a Shutdown waits for running turns before it leaves them to the next start.
 const turnGrace = 5 * time.Second
 
+// drainHold is how long a Shutdown of a server that is in use goes on answering: results that are on their way still arrive,
+// and load balancers learn that it is not ready.
+const drainHold = 2 * time.Second
+
 // Server is the whole of Treadle in one value. It is safe for concurrent use.
 type Server struct {
 	config   Config
@@ -33,10 +37,10 @@ type Server struct {
 	draining, live context.Context
 	drain, cut     context.CancelFunc
 
-	// turns counts the running turns; ran is closed when none will be taken any more, and runErr says why.
-	turns  *gauge
-	ran    chan struct{}
-	runErr error
+	// turns and streams count what is going on; ran is closed when no turn will be taken any more, and runErr says why.
+	turns, streams *gauge
+	ran            chan struct{}
+	runErr         error
 	// stopTurns ends the taking of turns.
 	stopTurns context.CancelFunc
 
@@ -60,7 +64,7 @@ func New(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, registry: config.Registry, turns: newGauge(), ran: make(chan struct{})}
+	s := &Server{config: config, registry: config.Registry, turns: newGauge(), streams: newGauge(), ran: make(chan struct{})}
 	s.keys.Store(keys)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.live, s.cut = context.WithCancel(context.Background())
@@ -96,6 +100,10 @@ func (s *Server) open(ctx context.Context) error {
 	hooks.TurnsRunning = func(delta int) {
 		s.turns.add(delta)
 		metrics.Sessions.TurnsRunning(delta)
+	}
+	hooks.Streams = func(delta int) {
+		s.streams.add(delta)
+		metrics.Sessions.Streams(delta)
 	}
 	s.service, err = sessions.New(sessions.Config{
 		Engine: engine,

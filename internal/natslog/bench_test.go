@@ -144,3 +144,21 @@ func inUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
 }
+
+// BenchmarkOpen measures a restart up to the first append, with 1000 sessions to list.
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	l := open(b, natslog.Config{Dir: dir})
+	for range 1000 {
+		id := uuid.New()
+		mustAppend(b, l, id, 0, end(id))
+	}
+	l.Close()
+	for b.Loop() {
+		l := open(b, natslog.Config{Dir: dir})
+		mustAppend(b, l, uuid.New(), 0, fact("first"))
+		b.StopTimer()
+		l.Close()
+		b.StartTimer()
+	}
+}

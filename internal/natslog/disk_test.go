@@ -194,7 +194,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 3 {
+	for range 2 {
 		free := fill(t, dir)
 		s.untilRefused(3_000)
 		eventually(t, "the log tells that it is unhealthy", func() bool { return errors.Is(l.Healthy(), sessions.ErrUnavailable) })

@@ -142,8 +142,8 @@ func (l *Log) open(ctx context.Context) error {
 	}
 	for p := range l.cfg.Partitions {
 		h := newHub(l, p)
-		if err := h.subscribe(); err != nil {
-			return err
+		if err := h.begin(ctx); err != nil {
+			return fmt.Errorf("listening to %s: %w", streamName(p), err)
 		}
 		l.hubs = append(l.hubs, h)
 	}

@@ -37,7 +37,26 @@ type hub struct {
 }
 
 func newHub(l *Log, partition int) *hub {
-	return &hub{log: l, partition: partition, followers: map[string][]*follower{}, rescans: 1}
+	h := &hub{log: l, partition: partition, followers: map[string][]*follower{}}
+	if l.cfg.Replicas > 1 {
+		h.rescans = 1
+	}
+	return h
+}
+
+// begin subscribes. Nobody follows yet and the listing is built afterwards, so that what is stored by now need not be heard.
+func (h *hub) begin(ctx context.Context) error {
+	if err := h.subscribe(); err != nil {
+		return err
+	}
+	last, err := h.log.lastOfAll(ctx, streamName(h.partition))
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard = max(h.heard, last)
+	return nil
 }
 
 func (h *hub) subscribe() error {
