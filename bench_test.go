@@ -35,7 +35,7 @@ func (instant) Stream(_ context.Context, p *sessions.Prompt) iter.Seq2[sessions.
 func BenchmarkTurn(b *testing.B) {
 	server, err := treadle.New(context.Background(), treadle.Config{
 		DataDir: b.TempDir(), Logger: slog.New(slog.DiscardHandler),
-		Models: []treadle.Model{{Name: "instant", Model: instant{}}},
+		Models: []treadle.Model{{Name: "instant", Provider: "test", Model: instant{}}},
 	})
 	if err != nil {
 		b.Fatal(err)
