@@ -108,11 +108,13 @@ func (st *Stream) open(ctx context.Context, state *State, q StreamQuery, after P
 	if err != nil {
 		return unavailable(err)
 	}
-	if st.view, err = st.service.newView(ctx, st.key, state, after); err != nil {
-		follower.Close()
-		return err
+	st.view = view{after: after, turn: q.Turn}
+	if q.Turn == uuid.Nil { // nobody owns a turn before its start
+		if st.view, err = st.service.newView(ctx, st.key, state, after); err != nil {
+			follower.Close()
+			return err
+		}
 	}
-	st.view.turn = q.Turn
 	st.follower = follower
 	if reset != "" {
 		st.pending = append(st.pending, st.control(&api.Reset{Reason: reset, Cursor: formatCursor(st.tag, 0)}, formatCursor(st.tag, 0)))
@@ -225,6 +227,9 @@ func (st *Stream) Close() {
 
 // turnStart returns the position of the record that started a turn.
 func (s *Service) turnStart(ctx context.Context, key sessionKey, st *State, turn uuid.UUID) (Seq, error) {
+	if st.Turn != nil && st.Turn.ID == turn {
+		return st.Turn.Seq, nil
+	}
 	var start Seq
 	err := s.scan(ctx, key, st.markBefore(turn).start(), func(e Entry, event api.Event) bool {
 		if event.Header().TurnID == turn {

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,70 +13,6 @@ import (
 
 	"treadle/api"
 )
-
-// host is a server that is killed and started again, with the same data at the same address.
-type host struct {
-	tb testing.TB
-	// dir has the data and the config, script is the model's file.
-	dir, script, address string
-	process              *process
-	// started is when the process began to start.
-	started time.Time
-}
-
-// newHost starts a server whose models are "play", the default, which plays the script, and "demo".
-func newHost(tb testing.TB, script string) *host {
-	tb.Helper()
-	h := &host{tb: tb, dir: tb.TempDir(), address: freeAddress(tb)}
-	h.script = filepath.Join(h.dir, "script.yaml")
-	h.play(script)
-	mustWrite(tb, h.config(), `
-models:
-  - {name: play, provider: scripted, file: script.yaml, default: true}
-  - {name: demo, provider: demo}
-`)
-	h.start()
-	return h
-}
-
-func (h *host) config() string { return filepath.Join(h.dir, "treadle.yaml") }
-
-// play gives the next process another script.
-func (h *host) play(script string) {
-	h.tb.Helper()
-	mustWrite(h.tb, h.script, script)
-}
-
-func (h *host) start() {
-	h.tb.Helper()
-	h.started = time.Now()
-	h.process = startServer(h.tb, "--listen", h.address, "--data-dir", filepath.Join(h.dir, "data"), "--config", h.config())
-}
-
-// kill is kill -9.
-func (h *host) kill() {
-	h.tb.Helper()
-	h.process.signal(syscall.SIGKILL)
-	h.process.exitCode()
-}
-
-func (h *host) client() *client { return newClient(h.tb, "http://"+h.address) }
-
-// freeAddress finds a port that nobody gets by asking for any: it must still be free when a killed server comes back.
-func freeAddress(tb testing.TB) string {
-	tb.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 15000+rand.N(15000))
-		if listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address); err == nil {
-			if err := listener.Close(); err != nil {
-				tb.Fatal(err)
-			}
-			return address
-		}
-	}
-	tb.Fatal("no free port")
-	return ""
-}
 
 // script answers the input "next" with a text, and any other with the steps.
 func script(steps ...string) string {
@@ -143,8 +75,10 @@ var crashes = []crash{
 	},
 	{
 		name: "result accepted", before: script(stepAsk, stepBlock), after: script(stepAsk, stepDone), end: api.TypeTurnCompleted,
-		reach: func(p *page, _ uuid.UUID) { p.result(p.offered(args(1), 1).ToolCallID, `{"id":9007199254740993,"e":1.50}`) },
-		then:  func(p *page, _ uuid.UUID) { p.settledOnce(args(1), `{"id":9007199254740993,"e":1.50}`) },
+		reach: func(p *page, _ uuid.UUID) {
+			p.result(p.offered(args(1), 1).ToolCallID, `{"id":9007199254740993,"e":1.50}`)
+		},
+		then: func(p *page, _ uuid.UUID) { p.settledOnce(args(1), `{"id":9007199254740993,"e":1.50}`) },
 	},
 	{
 		name: "between steps", before: script(stepAsk, stepBlock), after: script(stepAsk, stepDone), end: api.TypeTurnCompleted,
@@ -430,60 +364,51 @@ func TestCrash_idempotency(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, script(stepDone))
 	c := h.client()
-	keyed := func(key string) []string { return []string{"Idempotency-Key", key} }
-	var first, again api.Session
-	c.must(http.StatusCreated, http.MethodPost, "/v1/sessions", asking, &first, keyed("create")...)
-	p := c.openPage(first.ID)
-	var turn, repeated api.Turn
-	p.must(http.StatusAccepted, http.MethodPost, p.path+"/turns", turnBody("go"), &turn, keyed("turn")...)
-	// Of these, nobody hears whether they came in time.
-	lost := make(chan struct{}, 2)
-	for _, path := range []string{"/v1/sessions", p.path + "/turns"} {
-		go func() {
-			body := asking
-			if path != "/v1/sessions" {
-				body = turnBody("go again")
-			}
-			_, _ = c.do(http.MethodPost, path, body, keyed("lost")...)
-			lost <- struct{}{}
-		}()
+	var session api.Session
+	c.must(http.StatusCreated, http.MethodPost, "/v1/sessions", asking, &session, "Idempotency-Key", "create")
+	p := c.openPage(session.ID)
+	var turn api.Turn
+	p.must(http.StatusAccepted, http.MethodPost, p.path+"/turns", turnBody("go"), &turn, "Idempotency-Key", "turn")
+	p.ended(turn.ID, api.TypeTurnCompleted)
+
+	requests := []struct {
+		path, body, other, key string
+		status                 int
+		// id is that of the answer before the crash, if one came.
+		id uuid.UUID
+	}{
+		{"/v1/sessions", asking, `{}`, "create", http.StatusCreated, session.ID},
+		{"/v1/sessions", asking, `{}`, "create-not-answered", http.StatusCreated, uuid.Nil},
+		{p.path + "/turns", turnBody("go"), turnBody("stop"), "turn", http.StatusAccepted, turn.ID},
+		{p.path + "/turns", turnBody("next"), turnBody("stop"), "turn-not-answered", http.StatusAccepted, uuid.Nil},
+	}
+	var unanswered sync.WaitGroup
+	for _, r := range requests {
+		if r.id == uuid.Nil {
+			unanswered.Go(func() { _, _ = c.do(http.MethodPost, r.path, r.body, "Idempotency-Key", r.key) })
+		}
 	}
 	h.kill()
-	<-lost
-	<-lost
+	unanswered.Wait()
 	h.start()
 	c.conns.CloseIdleConnections()
 
-	c.must(http.StatusCreated, http.MethodPost, "/v1/sessions", asking, &again, keyed("create")...)
-	if again.ID != first.ID {
-		t.Errorf("the repeated creation made %s beside %s", again.ID, first.ID)
-	}
-	p.must(http.StatusAccepted, http.MethodPost, p.path+"/turns", turnBody("go"), &repeated, keyed("turn")...)
-	if repeated.ID != turn.ID {
-		t.Errorf("the repeated turn made %s beside %s", repeated.ID, turn.ID)
-	}
-	for path, body := range map[string]string{"/v1/sessions": `{}`, p.path + "/turns": turnBody("stop")} {
-		key := strings.TrimSuffix(strings.TrimPrefix(path, p.path+"/"), "s")
-		if path == "/v1/sessions" {
-			key = "create"
+	for _, r := range requests {
+		for range 2 {
+			var again struct{ ID uuid.UUID }
+			c.must(r.status, http.MethodPost, r.path, r.body, &again, "Idempotency-Key", r.key)
+			if r.id != uuid.Nil && again.ID != r.id {
+				t.Errorf("%s: repeated, it made %s beside %s", r.key, again.ID, r.id)
+			}
+			r.id = again.ID
 		}
-		if a, err := c.do(http.MethodPost, path, body, keyed(key)...); err != nil || a.code() != "IDEMPOTENCY_KEY_REUSED" {
-			t.Errorf("POST %s with a used key and another body: %d %s %v", path, a.status, a.body, err)
+		if a, err := c.do(http.MethodPost, r.path, r.other, "Idempotency-Key", r.key); err != nil || a.code() != "IDEMPOTENCY_KEY_REUSED" {
+			t.Errorf("%s: with another body: %d %s %v", r.key, a.status, a.body, err)
+		}
+		if strings.HasPrefix(r.key, "turn") {
+			p.ended(r.id, api.TypeTurnCompleted)
 		}
 	}
-	p.ended(turn.ID, api.TypeTurnCompleted)
-	c.must(http.StatusCreated, http.MethodPost, "/v1/sessions", asking, &first, keyed("lost")...)
-	c.must(http.StatusCreated, http.MethodPost, "/v1/sessions", asking, &again, keyed("lost")...)
-	for _, into := range []*api.Turn{&turn, &repeated} {
-		eventually(t, "the lost turn is taken", func() bool {
-			a, err := p.do(http.MethodPost, p.path+"/turns", turnBody("go again"), keyed("lost")...)
-			return err == nil && a.status == http.StatusAccepted && json.Unmarshal(a.body, into) == nil
-		})
-	}
-	if first.ID != again.ID || turn.ID != repeated.ID {
-		t.Errorf("repeated twice: sessions %s and %s, turns %s and %s", first.ID, again.ID, turn.ID, repeated.ID)
-	}
-	p.ended(turn.ID, api.TypeTurnCompleted)
 	var list api.SessionList
 	if c.must(http.StatusOK, http.MethodGet, "/v1/sessions", "", &list); len(list.Sessions) != 2 {
 		t.Errorf("there are %d sessions, want 2", len(list.Sessions))

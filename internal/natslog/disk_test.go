@@ -156,7 +156,7 @@ func (s *scribe) heard() (check func()) {
 
 // TestDiskReserve fills the disk by appending: the reserve stops that before a write fails.
 func TestDiskReserve(t *testing.T) {
-	dir := smallDisk(t, "20m")
+	dir := smallDisk(t, "10m")
 	l := open(t, natslog.Config{Dir: dir})
 	defer func() { l.Close() }()
 	s := newScribe(t, l)

@@ -161,6 +161,8 @@ func (l *Log) open(ctx context.Context) error {
 func (l *Log) connect() error {
 	options := []nats.Option{
 		nats.Name("treadle"),
+		// Each batch read makes a queue of this length, 65,536 by default, for at most batchSize messages.
+		nats.SyncQueueLen(2 * batchSize),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(50 * time.Millisecond),
 		// What cannot be sent now is refused, not sent later behind the caller's back.

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// host is a server that is killed and started again, with the same data at the same address.
+type host struct {
+	tb testing.TB
+	// dir has the data and the config, script is the model's file.
+	dir, script, address string
+	process              *process
+	// started is when the process began to start.
+	started time.Time
+}
+
+// newHost starts a server whose models are "play", the default, which plays the script, and "demo".
+func newHost(tb testing.TB, script string) *host {
+	tb.Helper()
+	h := &host{tb: tb, dir: tb.TempDir(), address: freeAddress(tb)}
+	h.script = filepath.Join(h.dir, "script.yaml")
+	h.play(script)
+	mustWrite(tb, h.config(), `
+models:
+  - {name: play, provider: scripted, file: script.yaml, default: true}
+  - {name: demo, provider: demo}
+`)
+	h.start()
+	return h
+}
+
+func (h *host) config() string { return filepath.Join(h.dir, "treadle.yaml") }
+
+// play gives the next process another script.
+func (h *host) play(script string) {
+	h.tb.Helper()
+	mustWrite(h.tb, h.script, script)
+}
+
+func (h *host) start() {
+	h.tb.Helper()
+	h.started = time.Now()
+	h.process = startServer(h.tb, "--listen", h.address, "--data-dir", filepath.Join(h.dir, "data"), "--config", h.config())
+}
+
+// kill is kill -9.
+func (h *host) kill() {
+	h.tb.Helper()
+	h.process.signal(syscall.SIGKILL)
+	h.process.exitCode()
+}
+
+func (h *host) client() *client { return newClient(h.tb, "http://"+h.address) }
+
+// freeAddress finds a port that nobody gets by asking for any: it must still be free when a killed server comes back.
+func freeAddress(tb testing.TB) string {
+	tb.Helper()
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 15000+rand.N(15000))
+		if listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address); err == nil {
+			if err := listener.Close(); err != nil {
+				tb.Fatal(err)
+			}
+			return address
+		}
+	}
+	tb.Fatal("no free port")
+	return ""
+}
