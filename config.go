@@ -55,6 +55,9 @@ type Config struct {
 	NATSURL string
 	// NATSReplicas is how many servers of that cluster keep each record. Set 3 where one of them may be lost. Default: 1.
 	NATSReplicas int
+	// ResetCursors makes every cursor that was given out before invalid, so that clients read their sessions anew. It is needed
+	// once, at the first start on a store that was restored from a copy.
+	ResetCursors bool
 	// Durability is when the embedded engine writes through to the disk. Default: DurabilityInterval.
 	Durability Durability
 

@@ -138,7 +138,7 @@ func (s *Server) open(ctx context.Context) error {
 }
 
 func (s *Server) openEngine(ctx context.Context) (*natslog.Log, error) {
-	config := natslog.Config{Logger: s.config.Logger}
+	config := natslog.Config{Logger: s.config.Logger, ResetCursors: s.config.ResetCursors}
 	if s.config.NATSURL != "" {
 		config.URL, config.Replicas = s.config.NATSURL, s.config.NATSReplicas
 	} else {

@@ -13,8 +13,8 @@ import (
 // host is a server that is killed and started again, with the same data at the same address.
 type host struct {
 	tb testing.TB
-	// dir has the data and the config, script is the model's file.
-	dir, script, address string
+	// dir has the config and, if it is not elsewhere, the data; script is the model's file.
+	dir, data, script, address string
 	process              *process
 	// started is when the process began to start.
 	started time.Time
@@ -23,7 +23,16 @@ type host struct {
 // newHost starts a server whose models are "play", the default, which plays the script, and "demo".
 func newHost(tb testing.TB, script string) *host {
 	tb.Helper()
-	h := &host{tb: tb, dir: tb.TempDir(), address: freeAddress(tb)}
+	return newHostOn(tb, "", script)
+}
+
+// newHostOn is newHost with the data in a directory of its own, unless that is empty.
+func newHostOn(tb testing.TB, data, script string) *host {
+	tb.Helper()
+	h := &host{tb: tb, dir: tb.TempDir(), data: data, address: freeAddress(tb)}
+	if data == "" {
+		h.data = filepath.Join(h.dir, "data")
+	}
 	h.script = filepath.Join(h.dir, "script.yaml")
 	h.play(script)
 	mustWrite(tb, h.config(), `
@@ -46,7 +55,7 @@ func (h *host) play(script string) {
 func (h *host) start() {
 	h.tb.Helper()
 	h.started = time.Now()
-	h.process = startServer(h.tb, "--listen", h.address, "--data-dir", filepath.Join(h.dir, "data"), "--config", h.config())
+	h.process = startServer(h.tb, "--listen", h.address, "--data-dir", h.data, "--config", h.config())
 }
 
 // kill is kill -9.

@@ -28,6 +28,9 @@ type Config struct {
 	// Dir is the data directory of an embedded server; URL is that of an external one. Exactly one is set.
 	Dir string
 	URL string
+	// ResetCursors begins a new epoch, for a store that was restored from a copy: positions after the copy will be used again,
+	// for other records. Of several replicas only one may have it, and the others must start after it.
+	ResetCursors bool
 	// Replicas is how many servers of an external cluster keep each record (1).
 	Replicas int
 	// Partitions is fixed when the store is created (8). A store that has another number is refused; 0 takes what it has.

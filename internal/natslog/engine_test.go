@@ -39,3 +39,22 @@ func open(t testing.TB, cfg natslog.Config) *natslog.Log {
 	}
 	return l
 }
+
+// A restored store begins a new epoch once, and keeps it.
+func TestResetCursors(t *testing.T) {
+	dir := t.TempDir()
+	epochs := map[string]bool{}
+	for _, reset := range []bool{false, false, true, false} {
+		l := open(t, natslog.Config{Dir: dir, ResetCursors: reset})
+		epochs[l.Epoch()] = true
+		l.Close()
+	}
+	if len(epochs) != 2 {
+		t.Errorf("there were %d epochs, want 2", len(epochs))
+	}
+	fresh := open(t, natslog.Config{Dir: t.TempDir(), ResetCursors: true})
+	defer fresh.Close()
+	if fresh.Epoch() == "" {
+		t.Error("a new store has no epoch")
+	}
+}

@@ -99,6 +99,15 @@ func (l *Log) settleMeta(ctx context.Context) error {
 	if l.cfg.Partitions != 0 && l.cfg.Partitions != found.Partitions {
 		return fmt.Errorf("the store was created with %d partitions, which cannot be changed to %d", found.Partitions, l.cfg.Partitions)
 	}
+	if l.cfg.ResetCursors && found.Epoch != mine.Epoch {
+		found.Epoch = mine.Epoch
+		if b, err = json.Marshal(found); err != nil {
+			return err
+		}
+		if _, err := l.publishValue(ctx, metaSubject, b, nil); err != nil {
+			return fmt.Errorf("beginning a new history: %w", err)
+		}
+	}
 	l.epoch, l.cfg.Partitions = found.Epoch, found.Partitions
 	return nil
 }
