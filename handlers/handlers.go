@@ -59,7 +59,7 @@ func (h *handler) route(r chi.Router) {
 	r.Get(session+"/events", h.negotiate(typeStream,
 		endpoint(h, http.StatusOK, h.pageEvents, "after", "limit", "wait"), stream(h, h.streamEvents, "after", "heartbeat")))
 
-	r.Get(session+"/tool_calls", endpoint(h, http.StatusOK, h.listToolCalls, "status"))
+	r.Get(session+"/tool_calls", endpoint(h, http.StatusOK, h.listToolCalls, "status", "wait"))
 	r.Get(session+"/tool_calls/{tool_call_id}", endpoint(h, http.StatusOK, h.getToolCall))
 	r.Post(session+"/tool_calls/{tool_call_id}/result", endpoint(h, http.StatusOK, h.submitResult))
 	r.Post(session+"/tool_calls/{tool_call_id}/claim", endpoint(h, http.StatusOK, h.claimToolCall))

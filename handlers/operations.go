@@ -125,10 +125,9 @@ func (h *handler) pageEvents(c *call, _ *none) (*api.EventPage, error) {
 
 func (h *handler) listToolCalls(c *call, _ *none) (*api.ToolCallList, error) {
 	status := choice(c, "status", api.ToolCallQueued, api.ToolCallPending, api.ToolCallSettled)
-	if c.err != nil {
-		return nil, c.err
-	}
-	return h.Service.ToolCalls(c.Context(), c.tenant, c.sessionID, status)
+	return hold(h, c, func(ctx context.Context, wait time.Duration) (*api.ToolCallList, error) {
+		return h.Service.ToolCalls(ctx, c.tenant, c.sessionID, status, wait)
+	})
 }
 
 func (h *handler) getToolCall(c *call, _ *none) (*api.ToolCall, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -13,10 +14,16 @@ import (
 	"treadle/api"
 )
 
-// ToolCalls lists the calls of the running turn's last message, in call order; with a status only those.
-func (s *Service) ToolCalls(ctx context.Context, tenant string, id uuid.UUID, status api.ToolCallStatus) (*api.ToolCallList, error) {
+// ToolCalls lists the calls of the running turn's last message, in call order; with a status only those. While there is none the
+// call waits for one, as long as wait.
+func (s *Service) ToolCalls(ctx context.Context, tenant string, id uuid.UUID, status api.ToolCallStatus, wait time.Duration) (*api.ToolCallList, error) {
 	key := sessionKey{tenant, id}
 	st, err := s.state(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	wanted := func(c CallState) bool { return status == "" || c.Status == status }
+	st, err = s.await(ctx, key, st, wait, func(st *State) bool { return st.Turn != nil && slices.ContainsFunc(st.Turn.Calls, wanted) })
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +33,7 @@ func (s *Service) ToolCalls(ctx context.Context, tenant string, id uuid.UUID, st
 	}
 	now := time.Now()
 	for _, c := range st.Turn.Calls {
-		if status != "" && c.Status != status {
+		if !wanted(c) {
 			continue
 		}
 		view := st.view(&c, now)

@@ -1,13 +1,10 @@
 package sessions
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -49,16 +46,3 @@ func parseCursor(tag, cursor string) (p Position, ok bool) {
 	}
 	return Position(n), true
 }
-
-// newID makes a UUIDv7 for the given time: ids of a session carry the times of its facts, so that they can be found by them.
-func newID(t time.Time) uuid.UUID {
-	var id uuid.UUID
-	_, _ = rand.Read(id[:]) // never fails: see crypto/rand
-	binary.BigEndian.PutUint64(id[:8], uint64(t.UnixMilli())<<16|uint64(binary.BigEndian.Uint16(id[6:8])))
-	id[6] = id[6]&0x0f | 0x70
-	id[8] = id[8]&0x3f | 0x80
-	return id
-}
-
-// unixMilli reads the time of a UUIDv7.
-func unixMilli(id uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(id[:8]) >> 16) }

@@ -137,7 +137,7 @@ func (f *fixture) pending(session uuid.UUID, n int) []api.ToolCall {
 	f.Helper()
 	for range 1000 {
 		synctest.Wait()
-		list, err := f.ToolCalls(f.ctx, tenant, session, api.ToolCallPending)
+		list, err := f.ToolCalls(f.ctx, tenant, session, api.ToolCallPending, 0)
 		if err != nil {
 			f.Fatal(err)
 		}

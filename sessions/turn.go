@@ -71,24 +71,25 @@ func (s *Service) Turn(ctx context.Context, tenant string, id, turn uuid.UUID, w
 	if err != nil {
 		return nil, err
 	}
-	if wait > 0 && st.Turn != nil && st.Turn.ID == turn {
-		if st, err = s.awaitTurn(ctx, key, st, wait); err != nil {
-			return nil, err
-		}
+	running := func(st *State) bool { return st.Turn != nil && st.Turn.ID == turn }
+	if st, err = s.await(ctx, key, st, wait, func(st *State) bool { return !running(st) }); err != nil {
+		return nil, err
 	}
 	return s.readTurn(ctx, key, st, turn)
 }
 
-// awaitTurn follows the session until its running turn has ended, at most as long as wait, and returns the state then.
-func (s *Service) awaitTurn(ctx context.Context, key sessionKey, st *State, wait time.Duration) (*State, error) {
+// await follows the session until done says so of its state, or the session has ended, at most as long as wait.
+func (s *Service) await(ctx context.Context, key sessionKey, st *State, wait time.Duration, done func(*State) bool) (*State, error) {
+	if wait <= 0 || done(st) || !st.Ended.IsZero() {
+		return st, nil
+	}
 	follower, err := s.engine.Follow(ctx, key.tenant, key.id, st.Seq)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	defer follower.Close()
-	turn := st.Turn.Seq
 	deadline := time.Now().Add(wait)
-	for st.Turn != nil && st.Turn.Seq == turn {
+	for !done(st) && st.Ended.IsZero() {
 		left := time.Until(deadline)
 		if left <= 0 {
 			return st, nil

@@ -110,7 +110,7 @@ answers:
 		id := f.create(tool("a"))
 		turn := f.turn(id, "go")
 		calls := f.pending(id, 2)
-		queued, err := f.ToolCalls(f.ctx, tenant, id, api.ToolCallQueued)
+		queued, err := f.ToolCalls(f.ctx, tenant, id, api.ToolCallQueued, 0)
 		if err != nil || len(queued.ToolCalls) != 1 {
 			t.Fatalf("queued: %+v, %v", queued, err)
 		}
@@ -342,5 +342,22 @@ func TestTurn_engineFaults(t *testing.T) {
 		f.engine.FailAppends(nil)
 		f.ended(id, turn)
 		synctest.Wait()
+	})
+}
+
+func TestToolCalls_wait(t *testing.T) {
+	bubble(t, "answers:\n- - delay: 20s\n  - call: {tool: a}\n- - text: Done.\n", func(f *fixture) {
+		id := f.create(tool("a"))
+		if list, err := f.ToolCalls(f.ctx, tenant, id, api.ToolCallPending, time.Second); err != nil || len(list.ToolCalls) != 0 {
+			t.Errorf("idle: %+v, %v", list, err)
+		}
+		began := time.Now()
+		turn := f.turn(id, "go")
+		list, err := f.ToolCalls(f.ctx, tenant, id, api.ToolCallPending, time.Minute)
+		if err != nil || len(list.ToolCalls) != 1 || time.Since(began) != 20*time.Second {
+			t.Fatalf("after %s: %+v, %v", time.Since(began), list, err)
+		}
+		f.submit(id, list.ToolCalls[0].ID, "1")
+		f.ended(id, turn)
 	})
 }

@@ -15,7 +15,7 @@ type host struct {
 	tb testing.TB
 	// dir has the config and, if it is not elsewhere, the data; script is the model's file.
 	dir, data, script, address string
-	process              *process
+	process                    *process
 	// started is when the process began to start.
 	started time.Time
 }

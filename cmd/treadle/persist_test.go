@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -55,39 +57,28 @@ func fill(tb testing.TB, dir string) (free func()) {
 	}
 }
 
-// slowly says fifty pieces in two seconds.
+// slowly says a hundred characters in two seconds.
 const slowly = `{text: "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789", chunk: 2, every: 40ms}`
 
 // TestDiskFull fills the disk in the middle of turns, twice. What is not stored is refused, and said; with space, everything goes
 // on without a restart; and after one, whatever was acknowledged is there.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	disk := smallDisk(t, "24m")
-	h := newHostOn(t, filepath.Join(disk, "data"), "rules:\n  - {match: next, answers: [[{text: Next.}]]}\n  - {match: slowly, answers: [["+slowly+"]]}\n  - answers: [["+stepAsk+"], ["+stepDone+"]]\n")
+	disk := smallDisk(t, "48m")
+	h := newHostOn(t, filepath.Join(disk, "data"), script(stepAsk, stepDone)+"  - {match: slowly, answers: [["+slowly+"]]}\n")
 	c := h.client()
-	waiting, talking, idle := c.newPage(asking), c.newPage(asking), c.newPage(asking)
-	w := &writer{page: idle}
-	for round := 1; round <= 2; round++ {
+	waiting, talking := c.newPage(asking), c.newPage(asking)
+	w := startWriter(c)
+	for round := range 2 {
 		asked, talk := waiting.start("go"), talking.start("slowly")
-		call := waiting.offer(args(1), 1+0)
-		for _, r := range waiting.events.all() {
-			if offer, ok := r.event.(*api.ToolCallEvent); ok && offer.TurnID == asked {
-				call = r
-			}
-		}
-		id := call.event.(*api.ToolCallEvent).ToolCallID
+		call := waiting.offerIn(asked)
 		free := fill(t, disk)
 		eventually(t, "the server is not ready", func() bool { return !ready(c) })
-		w.refused()
-		for _, refused := range []struct{ method, path, body string }{
-			{http.MethodPost, waiting.callPath(id) + "/result", `{"output":"too early"}`},
-			{http.MethodPost, waiting.turnPath(asked) + "/cancel", ""},
-			{http.MethodPost, idle.path + "/turns", turnBody("next")},
-			{http.MethodPost, "/v1/sessions", asking},
-		} {
-			a, err := c.do(refused.method, refused.path, refused.body)
+		for _, refused := range []string{waiting.callPath(call) + "/result", waiting.turnPath(asked) + "/cancel", "/v1/sessions"} {
+			body := map[bool]string{true: `{"output":"too early"}`}[strings.HasSuffix(refused, "/result")]
+			a, err := c.do(http.MethodPost, refused, body)
 			if err != nil || a.status != http.StatusServiceUnavailable || a.code() != "STORAGE_UNAVAILABLE" {
-				t.Errorf("%s %s on a full disk: %d %s %v", refused.method, refused.path, a.status, a.body, err)
+				t.Errorf("POST %s on a full disk: %d %s %v", refused, a.status, a.body, err)
 			}
 		}
 		if status := waiting.state().Status; status != api.StatusWaitingToolResult {
@@ -96,12 +87,12 @@ func TestDiskFull(t *testing.T) {
 		free()
 
 		eventually(t, "the server is ready again", func() bool { return ready(c) })
-		waiting.result(id, fmt.Sprint(round))
+		waiting.result(call, fmt.Sprint(round))
 		waiting.ended(asked, api.TypeTurnCompleted)
 		if text := talking.ended(talk, api.TypeTurnCompleted).(*api.TurnCompleted).Text; len(text) != 100 {
-			t.Errorf("what was said when the disk was full came out as %q", text)
+			t.Errorf("what was said while the disk was full came out as %q", text)
 		}
-		w.accepted(round)
+		w.goesOn()
 	}
 	if n := metric(t, c.url, `treadle_appends_total{result="unavailable"}`); n == 0 {
 		t.Error("no append is counted as unavailable")
@@ -109,19 +100,110 @@ func TestDiskFull(t *testing.T) {
 	if log := h.process.stderr.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "is full") {
 		t.Errorf("the log does not tell of a full disk: %s", log)
 	}
+	w.stop()
 
 	h.kill()
 	h.start()
 	c.conns.CloseIdleConnections()
 	w.check()
-	for _, p := range []*page{waiting, talking, idle} {
-		p.check()
+	waiting.check()
+	talking.check()
+}
+
+func ready(c *client) bool {
+	a, err := c.do(http.MethodGet, "/readyz", "")
+	if err != nil || a.status != http.StatusOK && a.code() != "STORAGE_UNAVAILABLE" {
+		c.tb.Errorf("readiness: %d %s %v", a.status, a.body, err)
+	}
+	return a.status == http.StatusOK
+}
+
+// offerIn waits for the offer of a turn's only call.
+func (p *page) offerIn(turn uuid.UUID) (call uuid.UUID) {
+	p.tb.Helper()
+	offer := p.events.await("the offer of a call", func(r received) bool {
+		return r.typ == api.TypeToolCall && r.event.Header().TurnID == turn
+	})
+	return offer.event.(*api.ToolCallEvent).ToolCallID
+}
+
+// writer creates sessions of some size one after the other, and remembers those that were acknowledged.
+type writer struct {
+	client *client
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu       sync.Mutex
+	accepted []uuid.UUID
+	refused  int
+}
+
+var guidance = strings.Repeat("guide ", 2000)
+
+func startWriter(c *client) *writer {
+	ctx, cancel := context.WithCancel(c.tb.Context())
+	w := &writer{client: c, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			w.write()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	c.tb.Cleanup(w.stop)
+	return w
+}
+
+func (w *writer) stop() {
+	w.cancel()
+	<-w.done
+}
+
+func (w *writer) write() {
+	a, err := w.client.do(http.MethodPost, "/v1/sessions", `{"skills":{"guidance":"`+guidance+`"}}`)
+	var created api.Session
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == nil && a.status == http.StatusCreated && json.Unmarshal(a.body, &created) == nil:
+		w.accepted = append(w.accepted, created.ID)
+	case err == nil && a.code() == "STORAGE_UNAVAILABLE":
+		w.refused++
+	default:
+		w.client.tb.Errorf("creating a session while the disk fills: %d %s %v", a.status, a.body, err)
 	}
 }
 
-// writer starts turns with a large input and remembers what was accepted.
-type writer struct {
-	page   *page
-	turns  []uuid.UUID
-	inputs []string
+func (w *writer) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.accepted)
+}
+
+// goesOn waits until sessions are created again.
+func (w *writer) goesOn() {
+	w.client.tb.Helper()
+	before := w.count()
+	eventually(w.client.tb, "sessions are created again", func() bool { return w.count() > before+5 })
+}
+
+// check looks for everything that was acknowledged.
+func (w *writer) check() {
+	w.client.tb.Helper()
+	for _, id := range w.accepted {
+		var s api.Session
+		w.client.must(http.StatusOK, http.MethodGet, "/v1/sessions/"+id.String(), "", &s)
+		if s.Skills.Guidance != guidance {
+			w.client.tb.Errorf("session %s lost its guidance", id)
+		}
+	}
+	w.client.tb.Logf("%d sessions were created, %d refused", len(w.accepted), w.refused)
+	if w.refused == 0 {
+		w.client.tb.Error("the writer was never refused")
+	}
 }
