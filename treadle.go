@@ -120,7 +120,7 @@ func (s *Server) open(ctx context.Context) error {
 		return s.runErr
 	})
 
-	mounts := map[string]http.Handler{}
+	mounts := webMounts(s.config.development())
 	if s.config.development() {
 		mounts["/metrics"] = metricsHandler(s.registry)
 	}

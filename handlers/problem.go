@@ -94,12 +94,14 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	refusal, known := refusalOf(err)
-	if !known {
+	kind := problems[refusal.Code]
+	switch {
+	case !known:
 		h.Logger.Error("Internal error", "request_id", requestID(r), "route", route(r), "err", err)
-	} else if refusal.Err != nil {
+	case refusal.Err != nil && kind.status >= http.StatusInternalServerError:
+		// The cause of a client's own mistake is for the client alone: it repeats what the client sent.
 		h.Logger.Warn("Request refused", "request_id", requestID(r), "route", route(r), "code", refusal.Code, "err", refusal.Err)
 	}
-	kind := problems[refusal.Code]
 	body, err := api.Marshal(api.Problem{
 		Type:   "/problems/" + strings.ReplaceAll(strings.ToLower(string(refusal.Code)), "_", "-"),
 		Title:  kind.title,
@@ -115,6 +117,10 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if kind.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="treadle"`)
+	}
+	if r.ContentLength < 0 {
+		// To keep the connection, net/http would first wait for what is left of a body that nobody wants.
+		w.Header().Set("Connection", "close")
 	}
 	write(w, kind.status, "application/problem+json", body)
 }

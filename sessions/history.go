@@ -15,6 +15,8 @@ type history struct {
 	// calls are those of the last assistant message, results what came for them so far.
 	calls   []Call
 	results map[uuid.UUID]*api.ToolResult
+	// bytes is about what all of it takes.
+	bytes int
 }
 
 // add takes one event.
@@ -22,7 +24,7 @@ func (h *history) add(e Entry, event api.Event) {
 	switch ev := event.(type) {
 	case *api.TurnStarted:
 		h.close()
-		h.messages = append(h.messages, Message{Role: RoleUser, Text: ev.Input.Text()})
+		h.append(Message{Role: RoleUser, Text: ev.Input.Text()})
 	case *api.MessageEvent:
 		h.close()
 		m := Message{Role: RoleAssistant, Text: ev.Text, Reasoning: ev.Reasoning}
@@ -35,7 +37,7 @@ func (h *history) add(e Entry, event api.Event) {
 				m.Calls[i].WireID = p.WireIDs[i]
 			}
 		}
-		h.messages = append(h.messages, m)
+		h.append(m)
 		h.calls, h.results = m.Calls, map[uuid.UUID]*api.ToolResult{}
 	case *api.ToolResultEvent:
 		if _, double := h.results[ev.ToolCallID]; h.results != nil && !double {
@@ -54,9 +56,23 @@ func (h *history) close() {
 		if result == nil {
 			result = &api.ToolResult{Error: &api.ToolError{Code: "TOOL_INTERRUPTED", Message: "The result was lost. Whether the tool ran is not known."}}
 		}
-		h.messages = append(h.messages, Message{Role: RoleTool, CallID: c.ID, Tool: c.Tool, Result: result})
+		h.append(Message{Role: RoleTool, CallID: c.ID, Tool: c.Tool, Result: result})
 	}
 	h.calls, h.results = nil, nil
+}
+
+func (h *history) append(m Message) {
+	h.messages = append(h.messages, m)
+	h.bytes += 256 + len(m.Text) + len(m.Reasoning) + len(m.Opaque)
+	for _, c := range m.Calls {
+		h.bytes += 128 + len(c.Args)
+	}
+	if m.Result != nil {
+		h.bytes += len(m.Result.Output)
+		if e := m.Result.Error; e != nil {
+			h.bytes += len(e.Message) + len(e.Details)
+		}
+	}
 }
 
 // prompt returns the messages so far. Nothing may be open.

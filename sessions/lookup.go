@@ -11,13 +11,16 @@ import (
 
 // What is not in State is read from the log: turns, settled calls and messages. Marks keep such reads short.
 
-// readChunk is how many facts are read at a time.
-const readChunk = 64
+// readChunk is how many facts are read at first, most looks end there; each further read takes twice as many, up to maxReadChunk.
+const (
+	readChunk    = 64
+	maxReadChunk = 1024
+)
 
 // scan reads the facts after a position and calls visit for each event, of the given types if there are any, until it returns false.
 func (s *Service) scan(ctx context.Context, key sessionKey, after Seq, visit func(Entry, api.Event) bool, types ...string) error {
-	for {
-		entries, err := s.engine.Read(ctx, key.tenant, key.id, after, readChunk, false)
+	for chunk := readChunk; ; chunk = min(2*chunk, maxReadChunk) {
+		entries, err := s.engine.Read(ctx, key.tenant, key.id, after, chunk, false)
 		if err != nil {
 			return unavailable(err)
 		}
@@ -36,7 +39,7 @@ func (s *Service) scan(ctx context.Context, key sessionKey, after Seq, visit fun
 			}
 			after = e.Seq
 		}
-		if len(entries) < readChunk {
+		if len(entries) < chunk {
 			return nil
 		}
 	}
@@ -303,10 +306,14 @@ func messageOf(event api.Event) (*api.Message, int) {
 	return nil, 0
 }
 
-// readHistory builds the history that a model is told, from all facts up to and including the position.
+// readHistory builds the history that a model is told, from all facts up to and including the position. It begins with what an
+// earlier turn left.
 func (s *Service) readHistory(ctx context.Context, key sessionKey, upTo Seq) (*history, error) {
-	h := new(history)
-	err := s.scan(ctx, key, 0, func(e Entry, event api.Event) bool {
+	h, after := s.histories.take(key)
+	if after > upTo {
+		h, after = new(history), 0
+	}
+	err := s.scan(ctx, key, after, func(e Entry, event api.Event) bool {
 		if e.Seq > upTo {
 			return false
 		}

@@ -156,6 +156,9 @@ func (r *run) drive(ctx context.Context) error {
 		switch {
 		case act.over:
 			r.checkpoint(ctx)
+			if r.state.Ended.IsZero() {
+				r.service.histories.put(r.key, r.history, r.state.Seq)
+			}
 			return nil
 		case act.lost:
 			return errLost

@@ -50,6 +50,8 @@ type Service struct {
 	metrics Metrics
 	cache   *stateCache
 	readers readerCount
+	// histories are those of sessions whose turns ended here.
+	histories historyCache
 
 	mu      sync.Mutex
 	running map[turnKey]*run

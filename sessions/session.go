@@ -207,6 +207,7 @@ func (s *Service) DeleteSession(ctx context.Context, tenant string, id uuid.UUID
 		return err
 	}
 	s.cache.forget(s.cache.entry(key))
+	s.histories.take(key)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
 	defer cancel()
 	if err := s.engine.Delete(ctx, tenant, checkpointKey(key)); err != nil {

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -369,4 +371,50 @@ func rawEvent[T any](tb testing.TB, f rawFrame) T {
 		tb.Fatalf("%s: %v", f.Data, err)
 	}
 	return event
+}
+
+// checkStream holds what a stream brought from its beginning against the JSON pages: the same events in the same order. What is
+// true of every stream by itself, such as one end for each turn, the contract has checked.
+func (s *rawServer) checkStream(session string, frames []rawFrame) {
+	s.tb.Helper()
+	var stored, streamed []string
+	deltas := map[string]bool{api.TypeTextDelta: true, api.TypeReasoningDelta: true}
+	page := api.EventPage{More: true}
+	for page.More {
+		path := session + "/events?limit=200&after=" + page.Cursor
+		page = rawDecode[api.EventPage](s.tb, s.want(http.StatusOK, http.MethodGet, path, "", "Accept", "application/json"))
+		for _, e := range page.Events {
+			if !deltas[api.EventType(e.Event)] {
+				stored = append(stored, e.ID)
+			}
+		}
+	}
+	last := uint64(0)
+	for _, f := range frames {
+		if f.ID == "" || f.Type == api.TypeReady || f.Type == api.TypeReset {
+			continue
+		}
+		_, digits, _ := strings.Cut(f.ID, "-")
+		position, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil || position <= last {
+			s.tb.Errorf("id %s comes after position %d: %v", f.ID, last, err)
+		}
+		if last = position; !deltas[f.Type] {
+			streamed = append(streamed, f.ID)
+		}
+	}
+	if !slices.Equal(stored, streamed) {
+		s.tb.Errorf("%s: the stream has %d events, the pages have %d:\n%v\n%v", session, len(streamed), len(stored), streamed, stored)
+	}
+}
+
+// dial opens a connection of the test's own.
+func (s *rawServer) dial() *net.TCPConn {
+	s.tb.Helper()
+	conn, err := new(net.Dialer).DialContext(s.tb.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.tb.Cleanup(func() { conn.Close() })
+	return conn.(*net.TCPConn)
 }

@@ -101,15 +101,15 @@ func (c *serveCmd) greet(out io.Writer, server *treadle.Server, tenants int) {
 	if c.NATSURL != "" {
 		data = "data in the NATS server of --nats-url"
 	}
-	mode, auth := fmt.Sprintf("%d tenants", tenants), ` -H "Authorization: Bearer $KEY"`
+	mode, next := fmt.Sprintf("%d tenants", tenants), `try: curl -H "Authorization: Bearer $KEY" `+server.URL()+"/v1/models"
 	if tenants == 0 {
-		mode, auth = "development: no keys, loopback only", ""
+		mode, next = "development: no keys, loopback only", "open "+server.URL()+"/demo/"
 	}
 	fmt.Fprintf(out, "listening on %s\n%s (%s)\n", server.URL(), data, mode)
 	if url := server.AdminURL(); url != "" {
 		fmt.Fprintf(out, "admin on %s\n", url)
 	}
-	fmt.Fprintf(out, "try: curl%s %s/v1/models\n", auth, server.URL())
+	fmt.Fprintln(out, next)
 }
 
 // reload takes tenants and keys from the config file again. A fault leaves those in force that were.
