@@ -26,14 +26,18 @@ func adminHandler(registry *prometheus.Registry, health http.Handler) http.Handl
 	return loopbackHosts(mux)
 }
 
-// loopbackHosts guards a listener on loopback against DNS rebinding: a web page can make its own name point here, but not
-// make a browser send another Host. On other addresses, names are the operator's business.
+// loopbackHosts guards a listener on loopback against web pages. By DNS rebinding one can make its own name point here, but not
+// make a browser send another Host; and what asks on behalf of another site, if only to start a long trace, says so in Origin or
+// Sec-Fetch-Site. On other addresses, names are the operator's business.
 func loopbackHosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-		if ok && local.IP.IsLoopback() && !isLoopback(hostOnly(r.Host)) {
-			http.Error(w, "this server answers to loopback names only", http.StatusForbidden)
-			return
+		if ok && local.IP.IsLoopback() {
+			strange := r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") == "cross-site"
+			if strange || !isLoopback(hostOnly(r.Host)) {
+				http.Error(w, "this server answers to loopback names only, and to no other site's pages", http.StatusForbidden)
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -56,8 +56,11 @@ func TestSubmitResult_repeats(t *testing.T) {
 func TestSubmitResult_race(t *testing.T) {
 	bubble(t, "rules:\n- repeat: last\n  answers:\n  - - call: {tool: a}\n  - - text: Done.\n", func(f *fixture) {
 		second := f.replica()
-		id := f.create(tool("a"))
+		var id uuid.UUID
 		for trial := range 200 {
+			if trial%20 == 0 {
+				id = f.create(tool("a"))
+			}
 			turn := f.turn(id, "go")
 			call := f.pending(id, 1)[0].ID
 			var wg sync.WaitGroup

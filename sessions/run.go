@@ -155,10 +155,10 @@ func (r *run) drive(ctx context.Context) error {
 		act := r.state.nextAction(time.Now(), r.turn, r.term, r.service.readers.of(r.key), &r.service.limits)
 		switch {
 		case act.over:
-			r.checkpoint(ctx)
 			if r.state.Ended.IsZero() {
 				r.service.histories.put(r.key, r.history, r.state.Seq)
 			}
+			r.checkpoint(ctx)
 			return nil
 		case act.lost:
 			return errLost

@@ -451,7 +451,7 @@ class Stream {
       try {
         if (!this.#isSynced) this.#cursor = await this.#host.sync();
         this.#isSynced = true;
-        await this.#read(() => (failures = 0));
+        if (!this.#done.aborted) await this.#read(() => (failures = 0));
       } catch (e) {
         const fault = /** @type {any} */ (e);
         if (this.#done.aborted) return;
@@ -492,9 +492,11 @@ class Stream {
         (ms) => (this.#retry = ms),
       );
       const reader = response.body.getReader();
-      for (let chunk; !(chunk = await reader.read()).done && !link.signal.aborted; ) {
+      while (!link.signal.aborted) {
+        const { done, value } = await reader.read();
+        if (done) break;
         this.#heard = Date.now();
-        parser.push(chunk.value);
+        parser.push(value);
       }
     } finally {
       clearInterval(watchdog);

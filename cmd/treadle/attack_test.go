@@ -91,6 +91,9 @@ func TestAttack_pages(t *testing.T) {
 			other.want(http.StatusForbidden, http.MethodGet, path, "", "Host", "evil.example"+port)
 		}
 	}
+	for _, headers := range [][]string{{"Origin", "http://evil.example"}, {"Origin", "null"}, {"Sec-Fetch-Site", "cross-site"}} {
+		s.plain(s.adminURL, new(http.Transport)).want(http.StatusForbidden, http.MethodGet, "/debug/pprof/trace?seconds=3600", "", headers...)
+	}
 	s.plain(s.url, new(http.Transport)).want(http.StatusForbidden, http.MethodGet, "/metrics", "", "Origin", "http://evil.example")
 	if after := s.cursor(session); after != before {
 		t.Errorf("the session went on from %s to %s", before, after)
@@ -178,7 +181,7 @@ func rawNested(n int, open, inner, end string) string {
 	return strings.Repeat(open, n) + inner + strings.Repeat(end, n)
 }
 
-// costs makes a request that is meant to be expensive, and holds the process to a second of processor time and 100 MB.
+// costs makes a request that is meant to be expensive, and holds the process to about a second of processor time and 100 MB.
 func (s *rawServer) costs(name string, request func(*rawServer) rawAnswer) rawAnswer {
 	s.tb.Helper()
 	bounded := *s
@@ -192,7 +195,7 @@ func (s *rawServer) costs(name string, request func(*rawServer) rawAnswer) rawAn
 	if took > 300*time.Millisecond || grown > 30 {
 		s.tb.Logf("%s: %d, %v, %d MB", name, a.StatusCode, took, grown)
 	}
-	if took > time.Second {
+	if took > 1500*time.Millisecond { // a second, when no neighbour slows the processor down
 		s.tb.Errorf("%s took %v", name, took)
 	}
 	if grown > 100 {
@@ -243,7 +246,11 @@ func TestAttack_schemas(t *testing.T) {
 			session := a.Header.Get("Location")
 			s.costs(name+", called", func(s *rawServer) rawAnswer {
 				turn := s.start(session, "call t0 "+rawNested(150, `{"a":`, `{"a":[`+rawRepeat(30_000, func(i int) string { return fmt.Sprint(i) })+`]}`, "}"))
-				a := s.want(http.StatusOK, http.MethodGet, turn+"?wait=1", "")
+				var a rawAnswer
+				eventually(s.tb, "the call is offered or refused", func() bool {
+					a = s.want(http.StatusOK, http.MethodGet, session, "")
+					return !strings.Contains(a.body, `"status":"running"`)
+				})
 				s.want(http.StatusOK, http.MethodPost, turn+"/cancel", "")
 				return a
 			})
@@ -287,10 +294,13 @@ func TestAttack_json(t *testing.T) {
 	} {
 		_, ids := s.waiting()
 		path := rawFill("/v1/sessions/{session_id}/tool_calls/{tool_call_id}/result", ids)
-		for _, again := range []string{"", ", again"} {
-			a := s.costs("a result of "+name+again, func(s *rawServer) rawAnswer { return s.do(http.MethodPost, path, `{"output":`+output+`}`) })
-			if a.StatusCode != http.StatusOK {
-				t.Errorf("a result of %s%s: %d %.300s", name, again, a.StatusCode, a.body)
+		for _, request := range []struct {
+			name, output string
+			status       int
+		}{{"", output, http.StatusOK}, {", again", output, http.StatusOK}, {", and another", "[" + output + "]", http.StatusConflict}} {
+			a := s.costs("a result of "+name+request.name, func(s *rawServer) rawAnswer { return s.do(http.MethodPost, path, `{"output":`+request.output+`}`) })
+			if a.StatusCode != request.status {
+				t.Errorf("a result of %s%s: %d %.300s", name, request.name, a.StatusCode, a.body)
 			}
 		}
 	}

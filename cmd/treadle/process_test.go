@@ -104,7 +104,7 @@ func startServer(tb testing.TB, args ...string) *process {
 			if url, found := strings.CutPrefix(line, "admin on "); found {
 				p.adminURL = url
 			}
-			if strings.HasPrefix(line, "try: ") {
+			if strings.HasPrefix(line, "try: ") || strings.HasPrefix(line, "open ") {
 				return p
 			}
 		case <-timeout:

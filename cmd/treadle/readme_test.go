@@ -99,7 +99,7 @@ func greeting(tb testing.TB, address, dir string) string {
 		cancel()
 		_ = cmd.Wait()
 	}()
-	eventually(tb, "the greeting", func() bool { return strings.Contains(stdout.String(), "try: ") })
+	eventually(tb, "the greeting", func() bool { return strings.Contains(stdout.String(), "\nopen ") })
 	return stdout.String()
 }
 

@@ -92,31 +92,7 @@ func TestTenants_isolation(t *testing.T) {
 		}
 	}
 
-	for cursor, path := range map[string]string{before: own, globex.cursor(own): own} {
-		page := globex.do(http.MethodGet, path+"/events?after="+cursor, "", "Accept", "application/json")
-		events := globex.stream(http.MethodGet, path+"/events", "", "Last-Event-ID", cursor)
-		foreign := cursor == before
-		frames := events.until("the first frames", func(frames []rawFrame) bool { return len(frames) > 1 })
-		if (page.code() == "CURSOR_INVALID") != foreign || (frames[1].Type == api.TypeReset) != foreign {
-			t.Errorf("a cursor, foreign %v, gives %s and %s", foreign, page.body, frames[1].text)
-		}
-		for _, f := range events.frames() {
-			if strings.Contains(f.text, ids["session_id"]) {
-				t.Errorf("an event of another tenant: %s", f.text)
-			}
-		}
-	}
-	var listed []string
-	for _, summary := range rawDecode[api.SessionList](t, globex.want(http.StatusOK, http.MethodGet, "/v1/sessions", "")).Sessions {
-		listed = append(listed, "/v1/sessions/"+summary.ID.String())
-	}
-	if !slices.Equal(listed, []string{own}) {
-		t.Errorf("globex lists %v, has %s", listed, own)
-	}
-	page := globex.do(http.MethodGet, "/v1/sessions?before="+strings.TrimPrefix(idle, "/v1/sessions/"), "")
-	if page.StatusCode >= http.StatusInternalServerError || strings.Contains(page.body, ids["session_id"]) {
-		t.Errorf("the list before another tenant's session: %s", page.body)
-	}
+	globex.seesOnly(own, session, before)
 	if after := acme.cursor(session); after != before {
 		t.Errorf("the session of acme went on from %s to %s", before, after)
 	}
@@ -125,6 +101,37 @@ func TestTenants_isolation(t *testing.T) {
 		if strings.Contains(line, "acme") || strings.Contains(line, "globex") || strings.Contains(line, ids["session_id"]) {
 			t.Errorf("a tenant or session is named: %s", line)
 		}
+	}
+}
+
+// seesOnly checks that a tenant with one session sees nothing of another tenant's, whose id and cursor it knows.
+func (s *rawServer) seesOnly(own, foreign, foreignCursor string) {
+	s.tb.Helper()
+	foreignID := strings.TrimPrefix(foreign, "/v1/sessions/")
+	for _, cursor := range []string{foreignCursor, s.cursor(own)} {
+		page := s.do(http.MethodGet, own+"/events?after="+cursor, "", "Accept", "application/json")
+		events := s.stream(http.MethodGet, own+"/events", "", "Last-Event-ID", cursor)
+		foreign := cursor == foreignCursor
+		frames := events.until("the first frames", func(frames []rawFrame) bool { return len(frames) > 1 })
+		if (page.code() == "CURSOR_INVALID") != foreign || (frames[1].Type == api.TypeReset) != foreign {
+			s.tb.Errorf("a cursor, foreign %v, gives %s and %s", foreign, page.body, frames[1].text)
+		}
+		for _, f := range events.frames() {
+			if strings.Contains(f.text, foreignID) {
+				s.tb.Errorf("an event of another tenant: %s", f.text)
+			}
+		}
+	}
+	var listed []string
+	for _, summary := range rawDecode[api.SessionList](s.tb, s.want(http.StatusOK, http.MethodGet, "/v1/sessions", "")).Sessions {
+		listed = append(listed, "/v1/sessions/"+summary.ID.String())
+	}
+	if !slices.Equal(listed, []string{own}) {
+		s.tb.Errorf("the tenant lists %v, has %s", listed, own)
+	}
+	page := s.do(http.MethodGet, "/v1/sessions?before="+foreignID, "")
+	if page.StatusCode >= http.StatusInternalServerError || strings.Contains(page.body, foreignID) {
+		s.tb.Errorf("the list before another tenant's session: %s", page.body)
 	}
 }
 

@@ -31,11 +31,7 @@ func rawNginx(tb testing.TB, backend string) *http.Transport {
 	if _, err := os.Stat(nginx); err != nil {
 		tb.Skipf("there is no nginx (package nginx-light): %v", err)
 	}
-	dir, err := os.MkdirTemp("", "nginx-") // a socket's path must be short
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { os.RemoveAll(dir) })
+	dir := tb.TempDir()
 	socket, config := filepath.Join(dir, "socket"), filepath.Join(dir, "nginx.conf")
 	mustWrite(tb, config, fmt.Sprintf(`
 daemon off;

@@ -33,7 +33,7 @@ const STYLES = {
 
 /** Makes the tools over a workspace; `ask({question, options?, swatches?}, ctx)` resolves to the person's answer, or to null. */
 export function makeTools(workspace, ask) {
-  return [...boardTools(workspace, ask), ...counterTools(workspace), ...textTools(workspace), ...personTools(ask)];
+  return [...personTools(ask), ...boardTools(workspace, ask), ...counterTools(workspace), ...textTools(workspace)];
 }
 
 function boardTools(workspace, ask) {
@@ -76,13 +76,14 @@ function boardTools(workspace, ask) {
       description: "Move a circle, square or triangle in a direction, or to a position on the board.",
       argsSchema: object({
         ...selector,
-        direction: { enum: ["left", "right", "up", "down", "center"] },
+        direction: { enum: ["left", "right", "up", "down", "center", "middle"] },
         distance: { type: "number", exclusiveMinimum: 0, description: "80 if absent." },
         x: { type: "number", description: "Center, 0 (left) to 640." },
         y: { type: "number", description: "Center, 0 (top) to 400." },
       }),
       handler: (args, ctx) =>
         workspace.once(ctx.toolCallId, (state) => {
+          if (!args.direction && args.x === undefined && args.y === undefined) return refuse("NO_DESTINATION", "Say in which direction, or to which x and y.");
           const { shapes, problem } = find(state, args);
           if (problem) return problem;
           for (const shape of shapes) move(shape, args);
@@ -135,7 +136,7 @@ function find(state, { kind, color, which, id }) {
 
 function move(shape, { direction, distance = 80, x = shape.x, y = shape.y }) {
   const [dx, dy] = { left: [-1, 0], right: [1, 0], up: [0, -1], down: [0, 1] }[direction] ?? [0, 0];
-  if (direction === "center") place(shape, 320, 200);
+  if (direction === "center" || direction === "middle") place(shape, 320, 200);
   else place(shape, x + dx * distance, y + dy * distance);
 }
 

@@ -3,7 +3,7 @@
 export const BOARD = { width: 640, height: 400 };
 export const KINDS = ["circle", "square", "triangle"];
 export const COLORS = ["red", "orange", "yellow", "green", "teal", "blue", "purple", "pink"];
-export const SIZES = { small: 40, medium: 64, large: 96 };
+export const SIZES = { small: 40, medium: 64, large: 96, big: 96 };
 
 const PREFIX = "treadle-demo:";
 const KEPT = 12; // workspaces of older sessions
@@ -11,7 +11,7 @@ const KEPT = 12; // workspaces of older sessions
 const TEXT = "The treadle lifts the threads, and the shuttle flies between them.\n\nSelect any words here and ask the agent to change them.";
 
 const fresh = () => ({
-  shapes: [], selected: null, counter: 0, text: TEXT, selection: { start: 4, end: 31 },
+  shapes: [], selected: null, counter: 0, text: TEXT, selection: { start: 4, end: 29 },
   made: 0, // numbers the ids of shapes
   done: {}, // what the calls that changed something returned
   saved: 0,
