@@ -59,6 +59,7 @@ func (s *State) end(now time.Time, partial string) (*draft, error) {
 	if s.Turn != nil {
 		d.cancelTurn("session_ended", partial)
 	}
+	d.add(&api.StatusChanged{Status: api.StatusEnded})
 	d.add(&api.SessionEnded{})
 	return d, nil
 }

@@ -59,7 +59,7 @@ func (d *draft) ofTurn(event api.Event) bool {
 
 // record closes the draft: it adds what follows from the events, and encodes them.
 func (d *draft) record() (*Record, error) {
-	// The status event stands before the end of a session, which is its last word.
+	// The end of a session is its last word: it has its status event before it.
 	if status := d.next.Status(); status != d.base.Status() && status != api.StatusEnded {
 		d.add(&api.StatusChanged{Status: status})
 	}
@@ -72,10 +72,19 @@ func (d *draft) record() (*Record, error) {
 		rec.Events = append(rec.Events, raw)
 		switch event.(type) {
 		case *api.SessionCreated, *api.SessionUpdated, *api.SessionEnded, *api.TurnCompleted, *api.TurnFailed, *api.TurnCanceled:
-			rec.Summary = &Summary{SessionSummary: d.next.summary(), Deleted: d.next.Deleted}
+			rec.Summary = d.next.recordSummary()
 		}
 	}
 	return rec, nil
+}
+
+// recordSummary is what a fact tells listings. That of a tombstone, which stays, holds nothing of the session but its id and times.
+func (s *State) recordSummary() *Summary {
+	sum := &Summary{SessionSummary: s.summary(), Deleted: s.Deleted}
+	if s.Deleted {
+		sum.Model, sum.Subject, sum.Metadata = "", "", nil
+	}
+	return sum
 }
 
 func (s *State) summary() api.SessionSummary {

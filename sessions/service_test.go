@@ -3,6 +3,7 @@ package sessions_test
 import (
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -110,7 +111,7 @@ func TestSession_endAndDelete(t *testing.T) {
 				t.Fatalf("end: %+v, %v", s, err)
 			}
 		}
-		if got := r.rest(); !slices.Equal(got[len(got)-4:], []string{"tool_result", "turn_canceled", "session_ended", "stream_end"}) {
+		if got := r.rest(); !slices.Equal(got[len(got)-4:], []string{"turn_canceled", "status_changed", "session_ended", "stream_end"}) {
 			t.Errorf("events: %v", got)
 		}
 		if _, err := r.Next(f.ctx, time.Second); err != io.EOF {
@@ -120,11 +121,20 @@ func TestSession_endAndDelete(t *testing.T) {
 		_, err := f.StartTurn(f.ctx, tenant, id, input("go"), "")
 		f.refused(err, sessions.CodeSessionEnded)
 		s, _ := f.Session(f.ctx, tenant, id)
-		if _, err := f.OpenStream(f.ctx, tenant, id, sessions.StreamQuery{LastEventID: s.Cursor}); err != sessions.ErrStreamOver {
-			t.Errorf("resuming at the end: %v", err)
+		for _, q := range []sessions.StreamQuery{{LastEventID: s.Cursor}, {After: "latest"}} {
+			if _, err := f.OpenStream(f.ctx, tenant, id, q); err != sessions.ErrStreamOver {
+				t.Errorf("a stream from the end, %+v: %v", q, err)
+			}
+		}
+		if page, err := f.EventPage(f.ctx, tenant, id, s.Cursor, 10, time.Hour); err != nil || len(page.Events) != 0 {
+			t.Errorf("a page from the end: %+v, %v", page, err)
 		}
 
-		second := f.create(tool("a"))
+		created, err := f.CreateSession(f.ctx, tenant, &api.SessionCreate{Subject: "personal", Metadata: map[string]string{"a": "personal"}, Skills: api.Skills{Tools: []api.Tool{tool("a")}}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := created.ID
 		f.turn(second, "go")
 		f.pending(second, 1)
 		r = f.open(second, sessions.StreamQuery{})
@@ -133,6 +143,13 @@ func TestSession_endAndDelete(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until(api.TypeStreamEnd)
+		if rest := r.rest(); len(rest) != 0 {
+			t.Errorf("after the end of the stream: %v", rest)
+		}
+		entries, err := f.engine.Read(f.ctx, tenant, second, 0, 0, true)
+		if err != nil || len(entries) != 1 || strings.Contains(string(entries[0].Events[0]), "personal") || entries[0].Summary.Subject != "" || entries[0].Summary.Metadata != nil {
+			t.Errorf("what is left: %+v, %v", entries, err)
+		}
 		for _, err := range []error{
 			f.DeleteSession(f.ctx, tenant, second),
 			func() error { _, err := f.Session(f.ctx, tenant, second); return err }(),

@@ -61,7 +61,7 @@ func (s *Service) OpenStream(ctx context.Context, tenant string, id uuid.UUID, q
 	if err != nil {
 		return nil, err
 	}
-	if st.Status() == api.StatusEnded && after >= positionAfter(st.Seq) && q.After != "latest" {
+	if st.Status() == api.StatusEnded && after >= positionAfter(st.Seq) {
 		return nil, ErrStreamOver
 	}
 	if err := s.readers.add(key); err != nil {
@@ -186,7 +186,9 @@ func (st *Stream) Next(ctx context.Context, wait time.Duration) ([]Frame, error)
 		for _, e := range entries {
 			for _, ev := range st.view.show(e) {
 				frames = append(frames, Frame{ID: formatCursor(st.tag, ev.position), Type: ev.typ, Data: ev.raw})
-				frames = st.end(frames, ev.typ)
+				if frames = st.end(frames, ev.typ); st.over {
+					return frames, nil
+				}
 			}
 		}
 		if len(frames) > 0 {
@@ -272,6 +274,9 @@ func (s *Service) EventPage(ctx context.Context, tenant string, id uuid.UUID, af
 		return nil, err
 	}
 	if len(page.Events) == 0 {
+		if st.Status() == api.StatusEnded {
+			wait = 0 // nothing will come
+		}
 		if err := page.live(ctx, position, wait); err != nil {
 			return nil, err
 		}

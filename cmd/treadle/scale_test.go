@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,6 @@ import (
 	"treadle/api"
 	"treadle/internal/logtest"
 	"treadle/internal/natslog"
-	"treadle/internal/scripted"
 	"treadle/sessions"
 	"treadle/sse"
 )
@@ -74,7 +74,19 @@ func TestScale(t *testing.T) {
 }
 
 // said is what the user says in a turn, from 0.
-func said(turn int) string { return fmt.Sprintf("Input %d. %s", turn, strings.Repeat("Lorem ipsum dolor sit amet. ", 10)) }
+func said(turn int) string {
+	return fmt.Sprintf("Input %d. %s", turn, strings.Repeat("Lorem ipsum dolor sit amet. ", 10))
+}
+
+// parrot always says the same.
+type parrot struct{}
+
+// Stream implements [sessions.Model].
+func (parrot) Stream(context.Context, *sessions.Prompt) iter.Seq2[sessions.Part, error] {
+	return func(yield func(sessions.Part, error) bool) {
+		yield(sessions.Part{Answer: &sessions.Answer{Text: "Sed ut perspiciatis unde omnis iste natus error sit voluptatem.", StopReason: "end"}}, nil)
+	}
+}
 
 // buildHistory writes a data directory with one session of so many turns and so many others.
 func buildHistory(tb testing.TB, data string, turns, others int) (old uuid.UUID) {
@@ -84,12 +96,8 @@ func buildHistory(tb testing.TB, data string, turns, others int) (old uuid.UUID)
 		tb.Fatal(err)
 	}
 	defer log.Close()
-	model, err := scripted.Parse(strings.NewReader(`rules: [{answers: [[{text: "Sed ut perspiciatis unde omnis iste natus error sit voluptatem."}]]}]`))
-	if err != nil {
-		tb.Fatal(err)
-	}
 	service, err := sessions.New(sessions.Config{
-		Engine: log, Models: []sessions.ModelEntry{{Name: "play", Provider: "scripted", Model: model}}, DefaultModel: "play",
+		Engine: log, Models: []sessions.ModelEntry{{Name: "play", Provider: "parrot", Model: parrot{}}}, DefaultModel: "play",
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -26,7 +26,7 @@ type serveCmd struct {
 	AllowOrigin  []string `env:"TREADLE_ALLOW_ORIGIN" placeholder:"ORIGIN" help:"A web origin (scheme://host[:port]) whose pages may call the API, besides its own. Repeatable; commas in the variable."`
 	AdminListen  string   `env:"TREADLE_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"A second listener with /metrics, /healthz, /readyz and /debug/pprof/, without keys. In development /metrics is on --listen, too."`
 	Durability   string   `env:"TREADLE_DURABILITY" default:"interval" enum:"interval,always" placeholder:"interval|always" help:"When the embedded engine syncs the disk: every 200 ms, or before each answer. Both survive a crash of the process; always also survives power loss. Default: interval."`
-	ResetCursors bool     `env:"TREADLE_RESET_CURSORS" help:"Make every cursor that was given out before invalid. Needed once, at the first start on a data directory that was restored from a copy."`
+	ResetCursors bool     `env:"TREADLE_RESET_CURSORS" help:"Make every cursor that was given out before invalid. Needed once, at the first start on a data directory that was restored from a copy, or that lost its end in a power failure."`
 	LogLevel     string   `env:"TREADLE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"debug|info|warn|error" help:"The least level that is logged to stderr. Default: info."`
 	LogFormat    string   `env:"TREADLE_LOG_FORMAT" default:"text" enum:"text,json" placeholder:"text|json" help:"How log lines look. Default: text."`
 }
@@ -101,7 +101,7 @@ func (c *serveCmd) greet(out io.Writer, server *treadle.Server, tenants int) {
 	if c.NATSURL != "" {
 		data = "data in the NATS server of --nats-url"
 	}
-	mode, next := fmt.Sprintf("%d tenants", tenants), `try: curl -H "Authorization: Bearer $KEY" `+server.URL()+"/v1/models"
+	mode, next := fmt.Sprintf("tenants: %d", tenants), `try: curl -H "Authorization: Bearer $KEY" `+server.URL()+"/v1/models"
 	if tenants == 0 {
 		mode, next = "development: no keys, loopback only", "open "+server.URL()+"/demo/"
 	}

@@ -81,7 +81,7 @@ func (l *Log) settle(ctx context.Context, pl place, tenant string, id uuid.UUID,
 			return 0, sessions.ErrConflict
 		}
 		if l.server != nil {
-			if down := l.server.admit(0); down != nil {
+			if down := l.server.admit(0, ends(rec)); down != nil {
 				return 0, down
 			}
 		}
@@ -137,7 +137,7 @@ func (l *Log) prepareRecord(ctx context.Context, tenant string, id uuid.UUID, re
 		return place{}, nil, fmt.Errorf("%w: it has %d bytes, the limit is %d", sessions.ErrTooLarge, len(data), l.cfg.MaxRecord)
 	}
 	if l.server != nil {
-		if err := l.server.admit(len(data)); err != nil {
+		if err := l.server.admit(len(data), ends(rec)); err != nil {
 			return place{}, nil, err
 		}
 	}
@@ -159,6 +159,9 @@ func (l *Log) Purge(ctx context.Context, tenant string, id uuid.UUID, end sessio
 	}
 	return nil
 }
+
+// ends tells whether a record makes room, sooner or later.
+func ends(rec *sessions.Record) bool { return rec.Summary != nil && !rec.Summary.EndedAt.IsZero() }
 
 func apiCode(err error) jetstream.ErrorCode {
 	var api *jetstream.APIError

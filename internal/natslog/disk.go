@@ -18,7 +18,7 @@ const (
 )
 
 // disk keeps a reserve free. Appends stop before the disk is full, since the server, once it failed to write, takes nothing until it
-// is restarted; deleting sessions goes on, and so does reading.
+// is restarted. Ending and deleting sessions, which is how room is made, may use half of the reserve; reading goes on.
 type disk struct {
 	dir     string
 	reserve uint64
@@ -43,8 +43,12 @@ func newDisk(dir string, reserve uint64) (*disk, error) {
 	return d, nil
 }
 
-// admit returns nil if size more bytes leave the reserve untouched.
-func (d *disk) admit(size int) error {
+// admit returns nil if size more bytes leave the reserve untouched, or half of it if they are spared.
+func (d *disk) admit(size int, spared bool) error {
+	reserve := d.reserve
+	if spared {
+		reserve /= 2
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.since += uint64(size)
@@ -55,8 +59,8 @@ func (d *disk) admit(size int) error {
 		}
 		d.free, d.looked, d.since = free, now, uint64(size)
 	}
-	if d.free < d.reserve+d.since {
-		return fmt.Errorf("%w: the disk of %s is full: %d bytes are free, %d are kept in reserve", sessions.ErrUnavailable, d.dir, d.free, d.reserve)
+	if d.free < reserve+d.since {
+		return fmt.Errorf("%w: the disk of %s is full: %d bytes are free, %d are kept in reserve", sessions.ErrUnavailable, d.dir, d.free, reserve)
 	}
 	return nil
 }

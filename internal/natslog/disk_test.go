@@ -241,3 +241,26 @@ func TestUnwritableDirectory(t *testing.T) {
 		t.Fatalf("open below a read-only directory: %v", err)
 	}
 }
+
+// A session can be ended and purged on a disk that takes nothing else.
+func TestDiskFull_endsAreSpared(t *testing.T) {
+	dir := smallDisk(t, "40m")
+	l := open(t, natslog.Config{Dir: dir})
+	defer l.Close()
+	s := newScribe(t, l)
+	s.untilRefused(64 << 10)
+	s.stored()
+	end := fact("")
+	end.N = s.n + 1
+	end.Summary = &sessions.Summary{Deleted: true}
+	end.Summary.ID, end.Summary.EndedAt = s.id, time.Now()
+	seq, err := l.Append(t.Context(), "acme", s.id, s.base, end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Purge(t.Context(), "acme", s.id, seq); err != nil {
+		t.Fatal(err)
+	}
+	other := newScribe(t, l)
+	eventually(t, "there is room again", func() bool { return other.append(64<<10) == nil })
+}

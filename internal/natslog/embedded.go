@@ -110,15 +110,15 @@ func (e *embedded) InProcessConn() (net.Conn, error) {
 	return e.server.InProcessConn()
 }
 
-// admit returns nil if size more bytes can be taken now.
-func (e *embedded) admit(size int) error {
+// admit returns nil if size more bytes can be taken now; spared as for disk.
+func (e *embedded) admit(size int, spared bool) error {
 	e.mu.Lock()
 	failed := e.failed
 	e.mu.Unlock()
 	if failed != nil {
 		return fmt.Errorf("%w: %w", sessions.ErrUnavailable, failed)
 	}
-	return e.disk.admit(size)
+	return e.disk.admit(size, spared)
 }
 
 // watch restarts the server when it has failed and its directory can be written to again.
@@ -143,7 +143,7 @@ func (e *embedded) watch(ctx context.Context) {
 			continue
 		}
 		e.setFailed(err)
-		if e.disk.admit(lookBytes) == nil && probe(e.cfg.Dir) == nil {
+		if e.disk.admit(lookBytes, false) == nil && probe(e.cfg.Dir) == nil {
 			e.restart()
 		}
 	}

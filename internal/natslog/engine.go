@@ -186,7 +186,7 @@ func (l *Log) connect() error {
 	}
 	if most, need := l.pub.MaxPayload(), int64(l.cfg.MaxRecord+headerRoom); most < need {
 		return fmt.Errorf("the NATS server takes messages of at most %d bytes, and records may need %d: "+
-			"set max_payload in the server's configuration to at least %d, or lower the size of records", most, need, need)
+			"set max_payload in the server's configuration to at least %d", most, need, need)
 	}
 	// Deltas are not awaited, so this bounds how many are on their way. Beyond it, AppendDelta waits.
 	l.js, err = jetstream.New(l.pub,
@@ -224,7 +224,7 @@ func (l *Log) Healthy() error {
 		return fmt.Errorf("%w: it is closed", sessions.ErrUnavailable)
 	}
 	if l.server != nil {
-		if err := l.server.admit(0); err != nil {
+		if err := l.server.admit(0, false); err != nil {
 			return err
 		}
 	}

@@ -127,7 +127,7 @@ func (l *Log) admit(ctx context.Context, size int) error {
 	if l.server == nil {
 		return nil
 	}
-	return l.server.admit(size)
+	return l.server.admit(size, false)
 }
 
 var _ sessions.Store = (*Log)(nil)

@@ -131,6 +131,7 @@ function attach(opened) {
     }),
   ];
   refresh();
+  if (matchMedia("(pointer: fine)").matches && !$("ask").open) $("composer-input").focus();
 }
 
 function take(event, { replay }) {

@@ -41,7 +41,7 @@ export class Board {
     this.#remove = el("button", { type: "button", className: "tool", title: "Remove the selected shape", "aria-label": "Remove the selected shape" }, icon("trash"));
     this.#remove.addEventListener("click", () => this.#removeSelected());
     const group = (label, ...buttons) => el("div", { className: "tool-group", role: "group", "aria-label": label }, ...buttons);
-    $("board-tools").append(group("Shapes", ...add), group("Colour", ...colors), group("Selection", this.#remove));
+    $("board-tools").append(group("Shapes", ...add), group("Selection", this.#remove), group("Colour", ...colors));
     this.#paint(this.#color);
   }
 

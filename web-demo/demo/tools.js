@@ -142,12 +142,17 @@ function move(shape, { direction, distance = 80, x = shape.x, y = shape.y }) {
 
 /** Moves one shape at a time, to have some progress to show. */
 async function tidy(workspace, ctx) {
+  const pause = async () => {
+    await new Promise((resolve) => setTimeout(resolve, 350));
+    if (ctx.signal.aborted) throw ctx.signal.reason;
+  };
+  // The calls of one step run side by side: what another one adds now is to be arranged too.
+  await pause();
   const ids = workspace.state.shapes.map((shape) => shape.id);
   const places = rows(ids.length);
   for (const [i, id] of ids.entries()) {
     ctx.progress({ message: `${i} of ${ids.length} shapes`, fraction: i / ids.length });
-    await new Promise((resolve) => setTimeout(resolve, 350));
-    if (ctx.signal.aborted) throw ctx.signal.reason;
+    await pause();
     workspace.update((state) => {
       const shape = state.shapes.find((s) => s.id === id);
       if (shape) place(shape, places[i].x, places[i].y);
