@@ -176,19 +176,17 @@ func sameResult(a, b *api.ToolResult) bool {
 	if a == nil || b == nil {
 		return false
 	}
-	canonical := func(r *api.ToolResult) []byte {
-		raw, err := api.Marshal(r)
-		if err != nil {
-			return nil
-		}
-		c, err := canonicalJSON(raw)
-		if err != nil {
-			return nil
-		}
-		return c
+	ra, errA := api.Marshal(a)
+	rb, errB := api.Marshal(b)
+	if errA != nil || errB != nil {
+		return false
 	}
-	ca, cb := canonical(a), canonical(b)
-	return ca != nil && bytes.Equal(ca, cb)
+	if bytes.Equal(ra, rb) { // as after a retry; the canonical form of a large result is not cheap
+		return true
+	}
+	ca, errA := canonicalize(ra)
+	cb, errB := canonicalize(rb)
+	return errA == nil && errB == nil && bytes.Equal(ca, cb)
 }
 
 // ClaimToolCall gives a call to one client for a while, so that no other runs it too.

@@ -21,7 +21,7 @@
 // log.go and model.go hold the interfaces that others implement. state.go folds; draft.go builds a record; decide_*.go and next.go
 // decide, without I/O or clock. service.go has the append-or-decide-again cycle and cache.go the folded states; session.go, turn.go
 // and call.go are the commands and queries, lookup.go reads what State does not hold. run.go drives a turn, step.go makes a model
-// call, delta.go its deltas, history.go its prompt. stream.go and view.go are the readers' side, cursor.go their positions.
+// call, delta.go its deltas, history.go its prompt, which histories.go keeps between turns. stream.go and view.go are the readers' side, cursor.go their positions.
 //
 // # A turn
 //

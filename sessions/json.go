@@ -19,8 +19,14 @@ func canonicalJSON(raw []byte) ([]byte, error) {
 	if err := checkJSON(raw, maxJSONDepth+2); err != nil {
 		return nil, err
 	}
+	return canonicalize(raw)
+}
+
+// canonicalize is canonicalJSON for what was checked before.
+func canonicalize(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
-	if err := v.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
+	err := v.Canonicalize(jsontext.AllowDuplicateNames(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
+	if err != nil {
 		return nil, fmt.Errorf("canonical form: %w", err)
 	}
 	return v, nil

@@ -360,11 +360,14 @@ func (n *node) admitsObject() bool {
 		return false
 	}
 	for keyword, children := range n.list {
-		admits := slices.ContainsFunc(children, (*node).admitsObject)
-		if keyword == "allOf" {
+		admits := true
+		switch keyword {
+		case "allOf":
 			admits = !slices.ContainsFunc(children, func(c *node) bool { return !c.admitsObject() })
+		case "anyOf", "oneOf":
+			admits = slices.ContainsFunc(children, (*node).admitsObject)
 		}
-		if keyword != "prefixItems" && !admits {
+		if !admits {
 			return false
 		}
 	}

@@ -35,11 +35,15 @@ func (s *Service) CreateSession(ctx context.Context, tenant string, req *api.Ses
 		return nil, err
 	}
 	idem := idempotency(idempotencyKey, req)
-	var err error
-	if req.Model, err = s.chooseModel(req.Model); err != nil {
+	model, err := s.chooseModel(req.Model)
+	if err != nil {
 		return nil, err
 	}
-	id := newID(time.Now())
+	req.Model = model
+	id, err := uuid.NewV7() // its time is finer than newID's, so that lists by id are lists by age
+	if err != nil {
+		return nil, fmt.Errorf("making an id: %w", err)
+	}
 	if idem != nil {
 		if id, err = s.reserveSession(ctx, tenant, id, idem); err != nil {
 			return nil, err

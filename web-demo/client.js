@@ -9,7 +9,7 @@
  * becomes TOOL_RESULT_NOT_JSON with the path of the fault, see encodeJSON; what is too large TOOL_RESULT_TOO_LARGE.
  *
  * Once. A client claims a call before it runs it, so of two tabs one does. The claim is a lease that is renewed while the handler
- * runs (longer ones in a hidden tab, whose timers browsers slow down); when the page dies the lease runs out and the call is
+ * runs: 15 s, 90 s in a hidden tab, whose timers browsers slow down, and 5 s more when the page goes. When it runs out the call is
  * offered again. Within one page a handler runs at most once for a call, however often that is offered: a result that could not be
  * given is kept for the next offer. Who claims first: the client that held the call before a reload, or that started the turn, at
  * once; another one after 0.1 s; a hidden tab after 0.5 s; a client without a handler for it after 2 s, to answer NOT_FOUND unless
@@ -32,6 +32,7 @@
 
 const LEASE = 15_000;
 const HIDDEN_LEASE = 90_000; // hidden tabs may get one timer a minute
+const LEAVING_LEASE = 5_000; // time enough for a reload
 const SILENCE = 45_000; // three heartbeats
 const STALE = 20_000;
 const ANSWER_WITHIN = 20_000; // and 0.1 s for each kilobyte that is sent
@@ -45,7 +46,7 @@ const MAX_DEPTH = 200;
 /** @typedef {import("./client.js").Session<any>} PublicSession */
 /** @typedef {(args: any, ctx: import("./client.js").ToolContext) => unknown} Handler */
 /** @typedef {{id: string, type: string, data: string}} Frame */
-/** @typedef {{body?: unknown, headers?: Record<string, string>, signal?: AbortSignal, giveUp?: AbortSignal, patience?: number}} RequestOptions */
+/** @typedef {{body?: unknown, headers?: Record<string, string>, signal?: AbortSignal, giveUp?: AbortSignal, patience?: number, hurry?: () => AbortSignal, keepalive?: boolean}} RequestOptions */
 
 export class TreadleError extends Error {
   name = "TreadleError";
@@ -59,9 +60,8 @@ export class TreadleError extends Error {
 
 /** @param {string} message */
 const invalid = (message) => new TreadleError("INVALID_INPUT", message);
-/** @param {any} fault */
 const isTransient = (fault) => fault.code === "CONNECTION_FAILED" || [408, 429].includes(fault.details?.status) || fault.details?.status >= 500;
-/** @param {any} thrown whatever a handler threw @returns {string} */
+/** What there is to say of anything thrown. @returns {string} */
 function messageOf(thrown) {
   try {
     return String(thrown?.message ?? thrown ?? "");
@@ -72,6 +72,8 @@ function messageOf(thrown) {
 /** @param {number} failures @param {number} [base] */
 const backoff = (failures, base = 500) => Math.min(30_000, base * 2 ** failures) * (0.5 + Math.random() / 2);
 const isHidden = () => globalThis.document?.visibilityState === "hidden";
+/** Hears an event of the page, if there is one, until the signal. @param {string} type @param {AbortSignal | undefined} signal @param {() => void} fn */
+const onPage = (type, signal, fn) => (type === "visibilitychange" ? globalThis.document : globalThis)?.addEventListener?.(type, fn, { signal });
 const randomId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 /** The members of one object, named in JavaScript's way. @param {Record<string, any>} o @returns {any} */
 const camel = (o) => Object.fromEntries(Object.entries(o).map(([k, v]) => [k.replace(/_([a-z])/g, (_, c) => c.toUpperCase()), v]));
@@ -90,7 +92,7 @@ function sleep(ms, ...signals) {
   });
 }
 
-/** @param {string} where @param {any} options @param {string[]} known */
+/** @param {string} where @param {string[]} known */
 function checkOptions(where, options, known) {
   if (typeof options !== "object" || options === null || Array.isArray(options)) throw invalid(`${where} takes an object with ${known.join(", ")}`);
   for (const key of Object.keys(options)) {
@@ -98,7 +100,6 @@ function checkOptions(where, options, known) {
   }
 }
 
-/** @param {any} tool @returns {any} */
 export function defineTool(tool) {
   checkOptions("defineTool", tool, ["name", "description", "argsSchema", "timeoutMs", "maxTimeoutMs", "resultSchema", "handler"]);
   const { name, description, argsSchema, handler } = tool;
@@ -148,7 +149,7 @@ export function encodeJSON(root, limit = Infinity, at = "$") {
     return text;
   };
   const quote = (/** @type {string} */ s) => count(JSON.stringify(s.replace(/\p{Cs}/gu, "\uFFFD")));
-  /** @param {any} v @param {string} path @param {string} key @param {boolean} [asked] @returns {string} */
+  /** @param {string} path @param {string} key @param {boolean} [asked] @returns {string} */
   const walk = (v, path, key, asked) => {
     switch (typeof v) {
       case "string": return quote(v);
@@ -169,7 +170,7 @@ export function encodeJSON(root, limit = Infinity, at = "$") {
     parents.delete(v);
     return text;
   };
-  /** @param {any} v @param {string} path @param {string} key @param {boolean} [asked] */
+  /** @param {string} path @param {string} key @param {boolean} [asked] */
   const inner = (v, path, key, asked) => {
     if (v instanceof Date && Number.isNaN(v.getTime())) throw fault(path, "an invalid Date is not JSON");
     if (!asked && typeof v.toJSON === "function") {
@@ -195,7 +196,7 @@ export function encodeJSON(root, limit = Infinity, at = "$") {
   }
 }
 
-/** Says what an object is if it is not plain; a plain one may be of another realm. @param {any} v */
+/** Says what an object is if it is not plain; a plain one may be of another realm. */
 function instanceOf(v) {
   const proto = Object.getPrototypeOf(v);
   if (proto === null || Object.getPrototypeOf(proto) === null) return "";
@@ -211,7 +212,7 @@ function instanceOf(v) {
 const errorResult = ({ code, message, details, retryable }) =>
   `"error":${encodeJSON({ code: code.slice(0, 128), message: message.slice(0, 65_536), details, retryable: retryable === true || undefined }, MAX_RESULT, "$.error")}`;
 
-/** The members of the body that answers a call whose handler returned this. @param {any} value */
+/** The members of the body that answers a call whose handler returned this. */
 function resultOf(value) {
   const error = value && typeof value === "object" && Object.keys(value).join() === "error" ? value.error : undefined;
   const isError = typeof error?.code === "string" && error.code && typeof error.message === "string" && error.message;
@@ -268,22 +269,33 @@ export class EventStreamParser {
   }
 }
 
+/** @param {unknown} body JSON as it is, or a value */
+function encodeBody(body) {
+  try {
+    return body === undefined || typeof body === "string" ? body : encodeJSON(body);
+  } catch (e) {
+    throw invalid(messageOf(e));
+  }
+}
+
 /** What the sessions of one Treadle share: how to reach the server, and who this client is. */
 class Client {
   /** @type {string} */
   #base;
-  /** @type {any} */
   #options;
   /** @type {Promise<string> | undefined} */
   #id;
   #free = () => {};
   id = ""; // as far as it is known
-  /** @param {any} options */
   constructor(options) {
     checkOptions("new Treadle()", options, ["baseUrl", "token", "fetch", "clientId", "leaseMs"]);
     const { baseUrl = new URL("/", import.meta.url).href, token, fetch, clientId, leaseMs } = options;
-    const page = globalThis.location?.href;
-    const url = typeof baseUrl === "string" && URL.canParse(baseUrl, page) ? new URL(baseUrl, page) : undefined;
+    let url;
+    try {
+      url = new URL(typeof baseUrl === "string" ? baseUrl : "http:", globalThis.location?.href);
+    } catch {
+      // refused below, with what to do
+    }
     if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash || url.username) {
       throw invalid(`new Treadle(): baseUrl ${JSON.stringify(baseUrl)} must be the server's http(s) address, such as "https://agent.example.com"`);
     }
@@ -294,13 +306,11 @@ class Client {
     this.#base = url.href.replace(/\/+$/, "");
     this.#options = { token, clientId, fetch: fetch ?? globalThis.fetch.bind(globalThis) };
     this.lease = () => Math.max(leaseMs ?? LEASE, isHidden() ? HIDDEN_LEASE : 0);
-    if (globalThis.document) {
-      globalThis.addEventListener?.("pagehide", () => {
-        this.#id = undefined;
-        this.#free();
-      });
-      this.identify();
-    }
+    onPage("pagehide", undefined, () => {
+      this.#id = undefined;
+      this.#free();
+    });
+    this.identify();
   }
 
   /** @returns {Promise<string>} */
@@ -338,11 +348,11 @@ class Client {
   }
 
   /** One request, whatever its answer. @param {string} method @param {string} path @param {RequestOptions & {text?: string}} options @returns {Promise<Response>} */
-  async send(method, path, { text, headers, signal }) {
+  async send(method, path, { text, headers, signal, keepalive }) {
     const { token, fetch } = this.#options;
     const bearer = typeof token === "function" ? await token() : token;
     return fetch(this.#base + path, {
-      method, signal, body: text, cache: "no-store",
+      method, signal, keepalive, body: text, cache: "no-store",
       headers: { ...headers, ...(text !== undefined && { "Content-Type": "application/json" }), ...(bearer && { Authorization: `Bearer ${bearer}` }) },
     });
   }
@@ -353,14 +363,9 @@ class Client {
     const details = camel({ ...facts, status: response.status, retryAfter: Number(response.headers.get("retry-after")) || undefined });
     return new TreadleError(code ?? (response.status >= 500 ? "CONNECTION_FAILED" : "PROTOCOL_ERROR"), detail ?? `the server answered ${response.status}`, details);
   }
-  /** A request and its JSON, repeated for as long as patience. @param {string} method @param {string} path @param {RequestOptions} [options] @returns {Promise<any>} */
-  async request(method, path, { body, headers, signal, giveUp, patience = PATIENCE } = {}) {
-    let text;
-    try {
-      if (body !== undefined) text = typeof body === "string" ? body : encodeJSON(body);
-    } catch (e) {
-      throw invalid(messageOf(e));
-    }
+  /** A request and its JSON, repeated for as long as patience, earlier when there is reason to hurry. @param {string} method @param {string} path @param {RequestOptions} [options] */
+  async request(method, path, { body, headers, signal, giveUp, patience = PATIENCE, hurry, keepalive } = {}) {
+    const text = encodeBody(body);
     const until = Date.now() + patience;
     for (let failures = 0; ; failures++) {
       const attempt = new AbortController();
@@ -369,7 +374,7 @@ class Client {
       signal?.addEventListener("abort", stop);
       let fault;
       try {
-        const response = await this.send(method, path, { text, headers, signal: attempt.signal });
+        const response = await this.send(method, path, { text, headers, keepalive, signal: attempt.signal });
         if (response.ok) return await response.json();
         fault = await this.problem(response);
       } catch (e) {
@@ -380,7 +385,7 @@ class Client {
       }
       if (signal?.aborted) throw signal.reason;
       if (!isTransient(fault) || Date.now() >= until) throw fault;
-      await sleep(Math.max(backoff(failures), Number(fault.details.retryAfter ?? 0) * 1000), signal, giveUp);
+      await sleep(Math.max(backoff(failures), Number(fault.details.retryAfter ?? 0) * 1000), signal, giveUp, hurry?.());
       if (signal?.aborted) throw signal.reason;
       if (giveUp?.aborted) throw fault;
     }
@@ -390,11 +395,9 @@ class Client {
 /** @implements {PublicTreadle} */
 export class Treadle {
   #client;
-  /** @param {any} [options] */
   constructor(options = {}) {
     this.#client = new Client(options);
   }
-  /** @param {any} [options] @returns {Promise<any>} */
   async createSession(options = {}) {
     checkOptions("createSession", options, ["model", "skills", "metadata", "idempotencyKey"]);
     const { model, skills = {}, metadata, idempotencyKey = randomId() } = options;
@@ -404,7 +407,7 @@ export class Treadle {
     const state = await this.#client.request("POST", "/v1/sessions", { body, headers: { "Idempotency-Key": idempotencyKey } });
     return new Session(this.#client, state, tools, {});
   }
-  /** @param {string} id @param {any} [options] @returns {Promise<any>} */
+  /** @param {string} id */
   async resumeSession(id, options = {}) {
     if (typeof id !== "string" || !id) throw invalid("resumeSession takes the id of a session, as in session.id");
     checkOptions("resumeSession", options, ["tools", "history", "observe"]);
@@ -436,12 +439,10 @@ class Stream {
     this.#done = done;
     this.#host = host;
     done.addEventListener("abort", () => this.#link.abort());
-    /** @param {any} target @param {string} type @param {() => void} fn */
-    const on = (target, type, fn) => target?.addEventListener?.(type, fn, { signal: done });
-    on(globalThis, "online", () => this.#revive());
-    on(globalThis.document, "visibilitychange", () => isHidden() || this.#revive());
-    on(globalThis, "pagehide", () => this.#leave());
-    on(globalThis, "pageshow", () => this.#revive());
+    onPage("online", done, () => this.#revive());
+    onPage("visibilitychange", done, () => isHidden() || this.#revive());
+    onPage("pagehide", done, () => this.#leave());
+    onPage("pageshow", done, () => this.#revive());
     this.#keepConnected();
   }
 
@@ -453,8 +454,7 @@ class Stream {
         if (!this.#isSynced) this.#cursor = await this.#host.sync();
         this.#isSynced = true;
         if (!this.#done.aborted) await this.#read(() => (failures = 0));
-      } catch (e) {
-        const fault = /** @type {any} */ (e);
+      } catch (fault) {
         if (this.#done.aborted) return;
         if (fault.details?.status && !isTransient(fault)) return this.#host.fail(fault);
         if (fault.code === "PROTOCOL_ERROR") this.#host.emit("error", fault);
@@ -520,7 +520,7 @@ class Stream {
       this.#link.abort();
       this.#host.emit("event", event, { id: frame.id, replay: false });
     } else if (frame.type === "stream_end") {
-      if (event.reason !== "shutdown") this.#host.finish(event.reason === "deleted");
+      if (event.reason === "session_ended" || event.reason === "deleted") this.#host.finish(event.reason === "deleted");
     } else if (frame.type !== "heartbeat") {
       this.#cursor = frame.id;
       this.#host.apply(event, frame.id, false);
@@ -562,14 +562,13 @@ class Call {
     this.#session = session;
     this.#client = client;
   }
-  /** @param {any} offer @param {number} sync */
+  /** @param {number} sync */
   offered(offer, sync) {
     Object.assign(this, { offer, sync });
     this.#mayHaveRun ||= offer.may_have_run;
     this.#holder = undefined;
     this.#offers++;
-    this.#leaseEnds = 0; // if the handler runs, its lease ran out: go on holding the call
-    this.renew();
+    this.renew(true); // if the handler runs, its lease ran out: go on holding the call
     this.wake();
   }
   /** Notes who holds the call. @param {string} holder @param {boolean} isReplay */
@@ -610,11 +609,11 @@ class Call {
       while (this.#offers === seen && !this.#over.signal.aborted) await this.#pause(Infinity);
     }
   }
-  /** @param {string} verb @param {unknown} body @param {number} patience */
-  #post(verb, body, patience) {
-    return this.#client.request("POST", `${this.#session.path}/tool_calls/${this.id}/${verb}`, { body, patience, signal: this.#over.signal });
+  /** @param {string} verb @param {unknown} body @param {number} patience @param {boolean} [keepalive] */
+  #post(verb, body, patience, keepalive) {
+    return this.#session.request("POST", `/tool_calls/${this.id}/${verb}`, { body, patience, keepalive, signal: this.#over.signal });
   }
-  /** Tells the page of a fault that neither the stream nor another try will mend. @param {any} fault */
+  /** Tells the page of a fault that neither the stream nor another try will mend. */
   #complain(fault) {
     const quiet = this.#over.signal.aborted || isTransient(fault) || [404, 409].includes(fault.details.status);
     if (!quiet) this.#session.emit("error", fault);
@@ -632,8 +631,15 @@ class Call {
       return false;
     }
   }
-  renew() {
-    if (this.#isRunning && this.#leaseEnds - Date.now() < (this.#client.lease() * 2) / 3) this.#claim(0);
+  /** Prolongs the lease while the handler runs, if a third of it has passed. @param {boolean} [now] */
+  renew(now) {
+    if (this.#isRunning && (now || this.#leaseEnds - Date.now() < (this.#client.lease() * 2) / 3)) this.#claim(0);
+  }
+  /** The page goes, perhaps for good: who comes after it need not wait for long. */
+  leave() {
+    if (!this.#isRunning) return;
+    this.#leaseEnds = Infinity; // no renewal until the page comes back
+    this.#post("claim", { client_id: this.#client.id, lease_ms: LEAVING_LEASE }, 0, true).catch(() => {});
   }
   /** Runs the handler, which happens once, and returns what to answer. @returns {Promise<string>} */
   async #run() {
@@ -647,7 +653,7 @@ class Call {
       const value = await Promise.race([handler(structuredClone(args), this.#context()), over]);
       return this.#over.signal.aborted ? "" : resultOf(value);
     } catch (e) {
-      if (e instanceof TreadleError && e.code.startsWith("TOOL_RESULT_")) return errorResult(e);
+      if (e instanceof TreadleError && e.code.startsWith("TOOL_RESULT_")) return errorResult({ code: e.code, message: e.message });
       return errorResult({ code: "TOOL_HANDLER_ERROR", message: messageOf(e) || `The handler of ${tool} failed.` });
     } finally {
       clearInterval(renewal);
@@ -688,7 +694,7 @@ class Call {
         await this.#post("result", `{${this.#result},"claim_id":"${this.#claimId}"}`, Infinity);
         return true;
       } catch (e) {
-        const { code, message, details } = /** @type {any} */ (e);
+        const { code, message, details } = e;
         if (code === "TOOL_CALL_CLAIMED") return false;
         this.#complain(e);
         if (isRefused || ![400, 413, 422].includes(details?.status)) return true;
@@ -704,6 +710,7 @@ class Call {
 /** @implements {PublicSession} */
 class Session {
   #client;
+  #path;
   #options;
   /** The state that came with the handle. */
   #given;
@@ -733,30 +740,34 @@ class Session {
   /** The last turns that ended. @type {Set<string>} */
   #ended = new Set();
   #turnEnds = new EventTarget();
+  /** Aborted when the stream is open again: then what failed will work. */
+  #hurry = new AbortController();
   #done = new AbortController();
 
-  /** @param {Client} client @param {any} state @param {Tool[]} tools @param {{history?: boolean, observe?: boolean}} options */
+  /** @param {Client} client @param {Tool[]} tools @param {{history?: boolean, observe?: boolean}} options */
   constructor(client, state, tools, options) {
     this.id = /** @type {string} */ (state.id);
-    this.path = `/v1/sessions/${this.id}`;
+    this.#path = `/v1/sessions/${this.id}`;
     this.#client = client;
     this.#given = state;
     this.#options = options;
     this.#status = state.status;
     this.#turnId = state.turn_id;
     this.#declare(tools, state.skills);
-    globalThis.document?.addEventListener("visibilitychange", () => this.#eachCall((call) => call.renew()), { signal: this.#done.signal });
-    new Stream(client, this.path, this.#done.signal, this);
+    onPage("visibilitychange", this.#done.signal, () => this.#eachCall((call) => call.renew()));
+    onPage("pageshow", this.#done.signal, () => this.#eachCall((call) => call.renew(true)));
+    onPage("pagehide", this.#done.signal, () => this.#eachCall((call) => call.leave()));
+    new Stream(client, this.#path, this.#done.signal, this);
   }
 
-  /** @param {string} text @param {any} [options] @returns {Promise<any>} */
+  /** @param {string} text */
   async sendText(text, options = {}) {
     if (typeof text !== "string" || !text) throw invalid("sendText takes what the user says, a string that is not empty");
     checkOptions("sendText", options, ["signal", "model", "maxSteps", "idempotencyKey"]);
     const { signal, model, maxSteps, idempotencyKey = randomId() } = options;
     if (signal?.aborted) throw new TreadleError("TURN_CANCELED", "the turn was canceled before it was sent", {}, { cause: signal.reason });
     if (this.#done.signal.aborted) throw this.#done.signal.reason;
-    const starting = (this.#starting = this.#client.request("POST", `${this.path}/turns`, {
+    const starting = (this.#starting = this.request("POST", "/turns", {
       body: { input: text, model, max_steps: maxSteps }, headers: { "Idempotency-Key": idempotencyKey }, signal: this.#done.signal, giveUp: signal,
     }));
     const cancel = () => starting.then((turn) => this.#cancelTurn(turn.id)).catch(() => {}); // sendText itself tells of faults
@@ -764,14 +775,14 @@ class Session {
     try {
       return await this.#turnResult(await starting);
     } catch (e) {
-      if (!signal?.aborted || /** @type {any} */ (e).code !== "CONNECTION_FAILED") throw e;
+      if (!signal?.aborted || e.code !== "CONNECTION_FAILED") throw e;
       throw new TreadleError("TURN_CANCELED", "the turn was canceled; whether the server had started it is not known", {}, { cause: e });
     } finally {
       signal?.removeEventListener("abort", cancel);
       if (this.#starting === starting) this.#starting = undefined;
     }
   }
-  /** Waits for a turn's end. @param {any} turn as it was started */
+  /** Waits for the end of a turn that was started. */
   async #turnResult(turn) {
     this.#starting = undefined;
     if (!turn.outcome && !this.#ended.has(turn.id)) {
@@ -782,7 +793,7 @@ class Session {
     while (!turn.outcome) {
       if (!this.#ended.has(turn.id) && !this.#done.signal.aborted) await new Promise((resolve) => this.#turnEnds.addEventListener(turn.id, resolve, { once: true }));
       if (this.#done.signal.aborted && this.#status !== "ended") throw this.#done.signal.reason;
-      turn = await this.#client.request("GET", `${this.path}/turns/${turn.id}?wait=10`);
+      turn = await this.request("GET", `/turns/${turn.id}?wait=10`);
     }
     const { id: turnId, outcome, failure } = turn;
     const result = { turnId, outcome, text: turn.text, toolResults: turn.tool_results.map(camel), usage: turn.usage ? camel(turn.usage) : null };
@@ -796,10 +807,10 @@ class Session {
   }
   /** @param {string | undefined} id */
   async #cancelTurn(id) {
-    if (id && !this.#ended.has(id)) await this.#client.request("POST", `${this.path}/turns/${id}/cancel`);
+    if (id && !this.#ended.has(id)) await this.request("POST", `/turns/${id}/cancel`);
   }
   async end() {
-    await this.#client.request("POST", `${this.path}/end`);
+    await this.request("POST", "/end");
     await sleep(1000, this.#done.signal); // the stream tells what was open; without one this has to do
     this.finish(false);
   }
@@ -812,39 +823,35 @@ class Session {
   getConnection() {
     return this.#connection;
   }
-  /** @returns {Promise<any>} */
   async getState() {
-    const state = camel(await this.#client.request("GET", this.path));
+    const state = camel(await this.request("GET", ""));
     state.skills = { ...state.skills, tools: state.skills.tools.map(camel) };
-    state.pendingToolCalls = state.pendingToolCalls.map((/** @type {any} */ c) => ({ ...camel(c), ...(c.claim && { claim: camel(c.claim) }) }));
+    state.pendingToolCalls = state.pendingToolCalls.map((c) => ({ ...camel(c), ...(c.claim && { claim: camel(c.claim) }) }));
     return state;
   }
-  /** @param {any} tools @param {any} [options] @returns {Promise<any>} */
   async replaceTools(tools, options = {}) {
     checkOptions("replaceTools", options, ["guidance"]);
     const checked = checkTools(tools);
-    const skills = await this.#client.request("PUT", `${this.path}/tools`, { body: { tools: declarations(checked), guidance: options.guidance } });
+    const skills = await this.request("PUT", "/tools", { body: { tools: declarations(checked), guidance: options.guidance } });
     this.#inline.clear();
     this.#declare(checked, skills);
     return this;
   }
-  /** @param {Tool[]} tools @param {any} skills what the session declares */
+  /** @param {Tool[]} tools those with handlers @param {any} skills all that the session declares */
   #declare(tools, skills) {
-    this.#declared = new Set((skills.tools ?? []).map((/** @type {any} */ t) => t.name));
+    this.#declared = new Set((skills.tools ?? []).map((t) => t.name));
     for (const { name, handler } of tools) if (handler) this.#inline.set(name, handler);
   }
 
-  /** @param {any} name @param {any} [fn] */
   onTool(name, fn) {
     if (typeof name === "function") [name, fn] = ["", name];
     else if (!this.#declared.has(name)) throw invalid(`onTool: the session declares no tool ${JSON.stringify(name)}; it has ${[...this.#declared].join(", ") || "none"}. Declare it with createSession or replaceTools first`);
     if (typeof fn !== "function") throw invalid("onTool takes (name, handler) or (handler); the handler is a function");
-    const entry = { fn: name ? fn : (/** @type {any} */ args, /** @type {any} */ ctx) => fn(ctx.tool, args, ctx) };
+    const entry = { fn: name ? fn : (args, ctx) => fn(ctx.tool, args, ctx) };
     this.#handlers.set(name, [...(this.#handlers.get(name) ?? []), entry]);
     this.#eachCall((call) => call.wake()); // one may have waited for this
     return () => void this.#handlers.set(name, (this.#handlers.get(name) ?? []).filter((e) => e !== entry));
   }
-  /** @param {any} fn */
   onChat(fn) {
     const off = this.#on("chat", fn);
     let isWanted = true;
@@ -856,13 +863,13 @@ class Session {
       off();
     };
   }
-  onStatus = (/** @type {any} */ fn) => this.#on("status", fn);
-  onEvent = (/** @type {any} */ fn) => this.#on("event", fn);
-  onError = (/** @type {any} */ fn) => this.#on("error", fn);
-  onEnded = (/** @type {any} */ fn) => this.#on("ended", fn);
-  onConnection = (/** @type {any} */ fn) => this.#on("connection", fn);
+  onStatus = (fn) => this.#on("status", fn);
+  onEvent = (fn) => this.#on("event", fn);
+  onError = (fn) => this.#on("error", fn);
+  onEnded = (fn) => this.#on("ended", fn);
+  onConnection = (fn) => this.#on("connection", fn);
 
-  /** @param {string} kind @param {any} fn */
+  /** @param {string} kind */
   #on(kind, fn) {
     if (typeof fn !== "function") throw invalid(`a listener for ${kind} must be a function`);
     const entry = { fn };
@@ -887,6 +894,10 @@ class Session {
 
   // What Call asks.
 
+  /** @param {string} method @param {string} path in the session @param {RequestOptions} [options] */
+  request(method, path, options) {
+    return this.#client.request(method, this.#path + path, { hurry: () => this.#hurry.signal, ...options });
+  }
   /** @param {string} tool @returns {Handler | undefined} */
   handlerOf(tool) {
     return this.#handlers.get(tool)?.at(-1)?.fn ?? this.#inline.get(tool) ?? this.#handlers.get("")?.at(-1)?.fn;
@@ -900,12 +911,11 @@ class Session {
 
   /** Takes the state as the truth: replays the history, offers what is pending, and returns the cursor. @returns {Promise<string>} */
   async sync() {
-    const state = this.#given ?? (await this.#client.request("GET", this.path, { patience: 0, signal: this.#done.signal }));
+    const state = this.#given ?? (await this.request("GET", "", { patience: 0, signal: this.#done.signal }));
     let { cursor, status } = state;
     const history = [];
     for (let more = this.#options.history !== false, after = ""; more; cursor = after) {
-      const path = `${this.path}/events?limit=200&after=${encodeURIComponent(after)}`;
-      const page = await this.#client.request("GET", path, { headers: { Accept: "application/json" }, patience: 0, signal: this.#done.signal });
+      const page = await this.request("GET", `/events?limit=200&after=${encodeURIComponent(after)}`, { headers: { Accept: "application/json" }, patience: 0, signal: this.#done.signal });
       history.push(...page.events);
       ({ more, cursor: after } = page);
     }
@@ -919,7 +929,8 @@ class Session {
       }
       for (const id of this.#mine) if (id !== state.turn_id) this.#turnOver(id);
     }
-    const before = new Map([...this.#chat].map(([key, said]) => [key, { ...said }]));
+    const before = new Map(this.#chat);
+    if (history.length) for (const [key, said] of before) if (!said.done) this.#chat.delete(key); // its pieces come again
     for (const { id, event } of history) {
       this.apply(event, id, true);
       if (event.type === "status_changed") ({ status } = event);
@@ -937,7 +948,7 @@ class Session {
     if (last?.type === "session_ended") this.finish(!!last.deleted);
     return cursor;
   }
-  /** @param {any} event @param {string} id @param {boolean} replay */
+  /** @param {string} id @param {boolean} replay */
   apply(event, id, replay) {
     if (this.#done.signal.aborted) return;
     this.emit("event", event, { id, replay });
@@ -951,7 +962,7 @@ class Session {
         break;
       case "turn_started":
         this.#turnId = turnId;
-        this.#say(event, "user", event.input.map((/** @type {any} */ part) => part.text).join("\n"), replay);
+        this.#say(event, "user", event.input.map((part) => part.text).join("\n"), replay);
         break;
       case "text_delta":
       case "attempt_voided":
@@ -988,6 +999,10 @@ class Session {
   connected(state) {
     if (state === this.#connection) return;
     this.#connection = state;
+    if (state === "open") {
+      this.#hurry.abort();
+      this.#hurry = new AbortController();
+    }
     this.emit("connection", state);
   }
   /** The session is over for everybody. @param {boolean} deleted */
@@ -1021,13 +1036,13 @@ class Session {
   #eachCall(fn) {
     for (const call of [...this.#calls.values()]) if (call) fn(call);
   }
-  /** @param {any} offer @param {boolean} [isLater] the replay decides whether the call is pending */
-  #offer(offer, isLater = true) {
+  /** @param {any} offer @param {boolean} [isReplay] its end decides whether the call is pending */
+  #offer(offer, isReplay = true) {
     const id = offer.tool_call_id;
     if (!this.#calls.has(id)) this.#calls.set(id, new Call(this, this.#client, id));
     const call = this.#calls.get(id);
     call?.offered(offer, this.#syncs);
-    if (call && !isLater) this.#serve(call);
+    if (call && !isReplay) this.#serve(call);
   }
   /** @param {Call} call */
   #serve(call) {
@@ -1046,7 +1061,7 @@ class Session {
     if (this.#ended.size > 32) this.#ended.delete([...this.#ended][0]);
     this.#turnEnds.dispatchEvent(new Event(id));
   }
-  /** @param {any} event @param {"user" | "assistant"} role @param {string} text @param {boolean} replay */
+  /** @param {"user" | "assistant"} role @param {string} text @param {boolean} replay */
   #say(event, role, text, replay) {
     const { type, turn_id: turnId, step = 0, attempt = 0 } = event;
     const key = `${turnId}:${step}`;
@@ -1054,10 +1069,10 @@ class Session {
     const isPiece = type === "text_delta";
     const shown = known && (!isPiece || known.attempt === attempt) ? known.text : "";
     if (known?.done || (!known && !isPiece && !text)) return; // said before, or nothing to say
-    const now = { role, turnId, step, attempt, text: isPiece ? shown + text : text, delta: "", done: type !== "attempt_voided" && !isPiece, voided: type === "attempt_voided" };
-    const said = Object.assign(known ?? {}, now);
-    this.#chat.set(key, said);
-    if (!replay) this.emit("chat", this.#view(said, said.text.startsWith(shown) ? said.text.slice(shown.length) : ""));
+    const voided = type === "attempt_voided";
+    const now = { role, turnId, step, attempt, text: isPiece ? shown + text : text, delta: "", done: !isPiece && !voided, voided };
+    this.#chat.set(key, now);
+    if (!replay) this.emit("chat", this.#view(now, now.text.startsWith(shown) ? now.text.slice(shown.length) : ""));
   }
   /** @param {import("./client.js").ChatMessage} said @param {string} delta */
   #view({ role, turnId, step, text, done, voided }, delta) {

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,8 +35,8 @@ func smallDisk(tb testing.TB, size string) string {
 	return dir
 }
 
-// fill takes all space that is left. free gives it back.
-func fill(tb testing.TB, dir string) (free func()) {
+// fill takes the space of a disk but for what is to be left. free gives it back.
+func fill(tb testing.TB, dir string, left int64) (free func()) {
 	tb.Helper()
 	path := filepath.Join(dir, "filler")
 	file, err := os.Create(path)
@@ -47,7 +49,8 @@ func fill(tb testing.TB, dir string) (free func()) {
 			size /= 2
 		}
 	}
-	if err := file.Close(); err != nil {
+	size, err := file.Seek(0, io.SeekCurrent)
+	if err := errors.Join(err, file.Truncate(size-left), file.Close()); err != nil {
 		tb.Fatal(err)
 	}
 	return func() {
@@ -60,8 +63,9 @@ func fill(tb testing.TB, dir string) (free func()) {
 // slowly says a hundred characters in two seconds.
 const slowly = `{text: "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789", chunk: 2, every: 40ms}`
 
-// TestDiskFull fills the disk in the middle of turns, twice. What is not stored is refused, and said; with space, everything goes
-// on without a restart; and after one, whatever was acknowledged is there.
+// TestDiskFull fills the disk in the middle of turns: to the last byte, so that writes fail, and then into the reserve that is kept
+// free. What is not stored is refused, and said; with space, everything goes on without a restart; and after one, whatever was
+// acknowledged is there.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, "48m")
@@ -69,10 +73,10 @@ func TestDiskFull(t *testing.T) {
 	c := h.client()
 	waiting, talking := c.newPage(asking), c.newPage(asking)
 	w := startWriter(c)
-	for round := range 2 {
+	for round, left := range []int64{0, 4 << 20} {
 		asked, talk := waiting.start("go"), talking.start("slowly")
 		call := waiting.offerIn(asked)
-		free := fill(t, disk)
+		free := fill(t, disk, left)
 		eventually(t, "the server is not ready", func() bool { return !ready(c) })
 		for path, body := range map[string]string{
 			waiting.callPath(call) + "/result": `{"output":"too early"}`, waiting.turnPath(asked) + "/cancel": "", "/v1/sessions": asking,
@@ -84,6 +88,9 @@ func TestDiskFull(t *testing.T) {
 		w.isRefused()
 		if status := waiting.state().Status; status != api.StatusWaitingToolResult {
 			t.Errorf("the waiting session is %s", status)
+		}
+		if left > 0 { // sessions can be deleted to make space
+			c.must(http.StatusNoContent, http.MethodDelete, "/v1/sessions/"+w.forgo().String(), "", nil)
 		}
 		free()
 
@@ -186,6 +193,15 @@ func (w *writer) counts() (accepted, refused int) {
 	return len(w.accepted), w.refused
 }
 
+// forgo gives a session up, which may then be deleted.
+func (w *writer) forgo() uuid.UUID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := w.accepted[0]
+	w.accepted = w.accepted[1:]
+	return id
+}
+
 // isRefused waits until a session is refused. One that was on its way when the disk filled may wait for space instead.
 func (w *writer) isRefused() {
 	w.client.tb.Helper()
@@ -211,4 +227,62 @@ func (w *writer) check() {
 		}
 	}
 	w.client.tb.Logf("%d sessions were created, %d refused", len(w.accepted), w.refused)
+}
+
+// canary is in everything that the deleted session ever held.
+const canary = "CANARY-7f3a"
+
+// TestDelete: of a deleted session nothing is served any more, now or after a restart, and it looks like one that never was.
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, script(`{text: `+canary+`}, {reasoning: `+canary+`}, {call: {tool: ask, args: {n: `+canary+`}}}`, `{text: `+canary+`}`))
+	c := h.client()
+	gone, kept := c.newPage(`{"subject":"`+canary+`","metadata":{"m":"`+canary+`"},"skills":{"guidance":"`+canary+`","tools":[{"name":"ask","description":"`+canary+`","args_schema":{"type":"object"}}]}}`), c.newPage(asking)
+	turn := gone.start(canary)
+	call := gone.offerIn(turn)
+	gone.result(call, `"`+canary+`"`)
+	gone.ended(turn, api.TypeTurnCompleted)
+	cursor := gone.state().Cursor
+	gone.check()
+	if before := served(c, gone, turn, call, cursor); strings.Count(before, canary) < 10 {
+		t.Fatalf("the canary is hardly served while the session is there: %s", before)
+	}
+
+	gone.must(http.StatusNoContent, http.MethodDelete, gone.path, "", nil)
+	gone.must(http.StatusNotFound, http.MethodDelete, gone.path, "", nil)
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			h.kill()
+			h.start()
+			c.conns.CloseIdleConnections()
+		}
+		if after := served(c, gone, turn, call, cursor); strings.Contains(after, canary) {
+			t.Errorf("restarted %t: the canary is served after the delete: %s", restarted, after)
+		}
+		if a, err := c.do(http.MethodGet, gone.path, ""); err != nil || a.code() != "SESSION_NOT_FOUND" {
+			t.Errorf("restarted %t: the deleted session: %d %s %v", restarted, a.status, a.body, err)
+		}
+		if strings.Contains(h.process.stderr.String(), canary) {
+			t.Errorf("restarted %t: the log has the canary", restarted)
+		}
+	}
+	kept.ended(kept.start("next"), api.TypeTurnCompleted)
+	kept.check()
+}
+
+// served is everything that any operation says about a session.
+func served(c *client, p *page, turn, call uuid.UUID, cursor string) string {
+	c.tb.Helper()
+	var all strings.Builder
+	for _, path := range []string{
+		"/v1/sessions", "/v1/sessions?subject=" + canary, p.path, p.path + "/messages", p.path + "/turns", p.turnPath(turn),
+		p.path + "/tools", p.path + "/tools/ask", p.path + "/tool_calls", p.callPath(call), p.path + "/events", p.path + "/events?after=" + cursor,
+	} {
+		a, err := c.do(http.MethodGet, path, "", "Accept", "application/json, application/problem+json")
+		if err != nil {
+			c.tb.Fatal(err)
+		}
+		all.Write(a.body)
+	}
+	return all.String()
 }

@@ -42,7 +42,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	// The tests wait for processes more than they compute. The command line can say otherwise.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

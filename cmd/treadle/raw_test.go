@@ -161,7 +161,7 @@ func (s *rawServer) pending(session string, n int) []api.ToolCall {
 	s.tb.Helper()
 	var list api.ToolCallList
 	eventually(s.tb, "the calls are offered", func() bool {
-		list = rawDecode[api.ToolCallList](s.tb, s.want(http.StatusOK, http.MethodGet, session+"/tool_calls?status=pending", ""))
+		list = rawDecode[api.ToolCallList](s.tb, s.want(http.StatusOK, http.MethodGet, session+"/tool_calls?status=pending&wait=5", ""))
 		return len(list.ToolCalls) == n
 	})
 	return list.ToolCalls

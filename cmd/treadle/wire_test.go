@@ -24,13 +24,12 @@ import (
 	"treadle/sse"
 )
 
+// nginx is of the Debian package nginx-light.
+const nginx = "/usr/sbin/nginx"
+
 // rawNginx puts a stock nginx in front of a server and returns a transport that leads through it.
 func rawNginx(tb testing.TB, backend string) *http.Transport {
 	tb.Helper()
-	const nginx = "/usr/sbin/nginx"
-	if _, err := os.Stat(nginx); err != nil {
-		tb.Skipf("there is no nginx (package nginx-light): %v", err)
-	}
 	dir := tb.TempDir()
 	socket, config := filepath.Join(dir, "socket"), filepath.Join(dir, "nginx.conf")
 	mustWrite(tb, config, fmt.Sprintf(`
@@ -104,10 +103,10 @@ rules:
 			}
 		}
 	}
-	if _, err := os.Stat("/usr/sbin/nginx"); err == nil {
+	if _, err := os.Stat(nginx); err == nil {
 		open("nginx ", s.plain("http://localhost", rawNginx(t, s.url)))
 	} else {
-		t.Logf("without nginx (package nginx-light) only the direct way is checked: %v", err)
+		t.Logf("only the direct way is checked: %v", err)
 	}
 	for name, st := range streams {
 		frames := st.until("the end of "+name, func(frames []rawFrame) bool { return len(rawOfType(frames, api.TypeTurnCompleted)) == 1 })
@@ -194,25 +193,15 @@ var rawHostile = []string{
 	":", "data:", "</script>&", "\U0001F44D\U0001F3FD",
 }
 
-// TestWire_injection: whatever the model, the page and the user say arrives as it was said, one event for each.
-func TestWire_injection(t *testing.T) {
-	t.Parallel()
-	var actions []string
-	for _, text := range rawHostile {
-		// Reasoning and text take turns, so that each piece is an event of its own.
-		actions = append(actions, "{reasoning: "+strconv.QuoteToASCII(text)+"}", "{text: "+strconv.QuoteToASCII(text)+"}")
-	}
-	s := rawStart(t, "", fmt.Sprintf("rules:\n  - match: say\n    answers: [[%s]]\n  - match: call\n    answers: [[call: {tool: ask, args: {}}]]\n    repeat: last\n", strings.Join(actions, ", ")))
-	session := s.session("ask")
-	st := s.stream(http.MethodGet, session+"/events", "")
-	said := s.finish(s.start(session, "say"))
-
+// answerHostile lets the page say each of the texts wherever a page can say something.
+func (s *rawServer) answerHostile(session string) {
+	s.tb.Helper()
 	turn := s.start(session, "call")
 	send := func(path, body string) {
 		s.want(http.StatusOK, http.MethodPost, session+"/tool_calls/"+path, body)
 	}
 	for i, text := range rawHostile {
-		quoted := rawJSON(t, text)
+		quoted := rawJSON(s.tb, text)
 		id := s.pending(session, 1)[0].ID.String()
 		if text != "" {
 			send(id+"/claim", `{"client_id":`+quoted+`}`)
@@ -227,10 +216,26 @@ func TestWire_injection(t *testing.T) {
 			// Line breaks between the tokens of JSON are no better than those within its texts.
 			send(id+"/result", "{\"output\":\r\n{\"a\"\r:\n"+quoted+"\r\n}\r}")
 		} else {
-			send(id+"/result", `{"error":{"code":"A`+"\\r"+`B","message":`+rawJSON(t, "x"+text)+`,"details":[`+quoted+`]}}`)
+			send(id+"/result", `{"error":{"code":"A`+"\\r"+`B","message":`+rawJSON(s.tb, "x"+text)+`,"details":[`+quoted+`]}}`)
 		}
 	}
 	s.want(http.StatusOK, http.MethodPost, turn+"/cancel", "")
+}
+
+// TestWire_injection: whatever the model, the page and the user say arrives as it was said, one event for each.
+func TestWire_injection(t *testing.T) {
+	t.Parallel()
+	var actions []string
+	for _, text := range rawHostile {
+		// Reasoning and text take turns, so that each piece is an event of its own.
+		actions = append(actions, "{reasoning: "+strconv.QuoteToASCII(text)+"}", "{text: "+strconv.QuoteToASCII(text)+"}")
+	}
+	s := rawStart(t, "", fmt.Sprintf("rules:\n  - match: say\n    answers: [[%s]]\n  - match: call\n    answers: [[call: {tool: ask, args: {}}]]\n    repeat: last\n", strings.Join(actions, ", ")))
+	session := s.session("ask")
+	st := s.stream(http.MethodGet, session+"/events", "")
+	said := s.finish(s.start(session, "say"))
+
+	s.answerHostile(session)
 	s.want(http.StatusOK, http.MethodPost, session+"/end", "")
 	<-st.ended
 

@@ -37,6 +37,7 @@ export class Activity {
     const view = this.#calls.get(callId);
     if (!view) return;
     view.details.open = true;
+    this.#show(view.call);
     view.details.scrollIntoView({ block: "nearest" });
     view.summary.focus({ preventScroll: true });
   }
@@ -83,7 +84,7 @@ export class Activity {
     const body = el("div", { className: "call-body" });
     const details = el("details", { "data-call": call.id }, head, body);
     details.addEventListener("toggle", () => this.#show(call));
-    this.#calls.set(call.id, { details, summary: head, badge, took, body, shown: "" });
+    this.#calls.set(call.id, { call, details, summary: head, badge, took, body, shown: "" });
     return details;
   }
 

@@ -106,6 +106,7 @@ function leave() {
     else old.close();
   }
   session = null;
+  workspace.open(null);
   conversation.clear();
   chat.clear();
   activity.clear();

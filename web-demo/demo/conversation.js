@@ -36,7 +36,7 @@ export class Conversation {
     let turn = this.turns.get(event.turn_id);
     if (!turn) {
       turn = {
-        id: event.turn_id, number: this.turns.size + 1, input: "", items: [], events: [], deltas: 0, step: 0,
+        id: event.turn_id, number: this.turns.size + 1, input: "", items: [], events: [], asked: new Map(),
         startedAt: event.time, endedAt: undefined, outcome: undefined, failure: undefined,
       };
       this.turns.set(turn.id, turn);
@@ -48,7 +48,8 @@ export class Conversation {
     let call = this.calls.get(event.tool_call_id);
     if (!call) {
       call = {
-        id: event.tool_call_id, turn, tool: event.tool, source: event.source, args: event.args, step: event.step,
+        id: event.tool_call_id, turn, tool: event.tool, source: event.source,
+        args: event.args ?? turn.asked.get(event.tool_call_id), step: event.step,
         attempt: 0, mayHaveRun: false, deadline: undefined, offeredAt: event.time, settledAt: undefined,
         claim: undefined, progress: undefined, result: undefined, settledBy: undefined, durationMs: undefined, history: [], listed: false,
       };
@@ -71,21 +72,18 @@ const REACTIONS = {
   turn_started(turn, event) {
     turn.input = event.input.map((part) => part.text).join("\n");
   },
-  step_started(turn, event) {
-    turn.step = event.step;
-  },
   text_delta(turn, event) {
     const text = textOf(turn, event.step);
     if (text.done) return;
     if (text.attempt !== event.attempt) Object.assign(text, { attempt: event.attempt, text: "" });
     text.text += event.text;
-    turn.deltas++;
   },
   attempt_voided(turn, event) {
     textOf(turn, event.step).text = "";
   },
   message(turn, event) {
-    Object.assign(textOf(turn, event.step), { text: event.text, done: true });
+    for (const { tool_call_id: id, args } of event.tool_calls) turn.asked.set(id, args);
+    if (event.text) Object.assign(textOf(turn, event.step), { text: event.text, done: true });
   },
   tool_call(_turn, event, call) {
     const { attempt, may_have_run: mayHaveRun, deadline, args } = event;

@@ -3,7 +3,7 @@
 import { $, copy } from "./dom.js";
 
 const STATUS = { idle: "Ready", running: "Working", ended: "Ended", starting: "Starting", failed: "Not started" };
-const CONNECTION = { connecting: "Connecting", open: "Live", reconnecting: "Reconnecting", closed: "Offline" };
+const CONNECTION = { connecting: "Connecting", open: "Live", reconnecting: "Reconnecting", closed: "Not connected" };
 
 export class StatusBar {
   #questions;
@@ -25,9 +25,10 @@ export class StatusBar {
     $("connection-text").textContent = CONNECTION[connection];
     $("copy-session").hidden = !session;
     if (!session || $("copy-session").dataset.copied) return;
-    $("session-id").textContent = session.id.slice(-8);
+    const short = session.id.slice(-8);
+    $("session-id").textContent = short;
     $("copy-session").title = `Copy the session's id: ${session.id}`;
-    $("copy-session").setAttribute("aria-label", `Copy the session's id, ${session.id}`);
+    $("copy-session").setAttribute("aria-label", `Session ${short}, copy its id`);
   }
 
   failed() {

@@ -8,6 +8,7 @@ export function titleOf(tool) {
 
 /** The arguments of a call in a few words. */
 export function summary(args) {
+  if (typeof args !== "object") return JSON.stringify(args) ?? "";
   const words = Object.entries(args ?? {}).map(([name, value]) => {
     if (typeof value === "number" || typeof value === "boolean") return `${name} ${value}`;
     return typeof value === "string" ? value : JSON.stringify(value);

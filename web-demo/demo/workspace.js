@@ -34,9 +34,9 @@ export class Workspace {
     return this.#state;
   }
 
-  /** Shows the workspace of a session. */
+  /** Shows the workspace of a session, or an empty one that is not kept if there is none. */
   open(sessionId) {
-    this.#key = PREFIX + sessionId;
+    this.#key = sessionId ? PREFIX + sessionId : "";
     this.#state = fresh();
     try {
       Object.assign(this.#state, JSON.parse(localStorage.getItem(this.#key) ?? "{}"));

@@ -101,8 +101,8 @@ describe("a turn", () => {
       not_error: [() => ({ error: "text" }), { error: "text" }],
       nothing: [() => {}, null],
       surrogate: [() => "half \ud83d", "half \ufffd"],
-      instance: [() => ({ board: new Board() }), { code: "TOOL_RESULT_NOT_JSON", message: "$.board: an instance of Board is not JSON; return a plain object", details: { path: "$.board" } }],
-      bad_details: [() => ({ error: { code: "X", message: "y", details: 1n } }), { code: "TOOL_RESULT_NOT_JSON", message: "$.error.details: a BigInt is not JSON; use a string", details: { path: "$.error.details" } }],
+      instance: [() => ({ board: new Board() }), { code: "TOOL_RESULT_NOT_JSON", message: "$.board: an instance of Board is not JSON; return a plain object" }],
+      bad_details: [() => ({ error: { code: "X", message: "y", details: 1n } }), { code: "TOOL_RESULT_NOT_JSON", message: "$.error.details: a BigInt is not JSON; use a string" }],
       large: [() => "x".repeat(5 << 20), { code: "TOOL_RESULT_TOO_LARGE", message: /more than 4194304 characters/ }],
       large_in_bytes: [() => "\u4e16".repeat(2 << 20), { code: "TOOL_RESULT_TOO_LARGE", message: /4/ }],
     };
