@@ -347,3 +347,14 @@ func mustCompile(tb testing.TB, raw string) *schema {
 	}
 	return s
 }
+
+// Whether the root admits an object is found out in one walk: 31 levels, twice each, would take for ever.
+func TestCompileArgsSchema_nested(t *testing.T) {
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
+		costs(t, func() {
+			if _, err := compileArgsSchema(json.RawMessage(nested(31, `{"`+keyword+`":[`, "{}", "]}"))); err != nil {
+				t.Errorf("%s: %v", keyword, err)
+			}
+		})
+	}
+}

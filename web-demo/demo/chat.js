@@ -15,6 +15,10 @@ export class Chat {
   constructor({ here, onOpenCall }) {
     this.#here = here;
     this.#onOpenCall = onOpenCall;
+    // Whoever reads the end goes on doing so when a notice or a longer input takes some of the room.
+    let atEnd = true;
+    this.#list.addEventListener("scroll", () => (atEnd = this.#isAtEnd()));
+    new ResizeObserver(() => atEnd && this.#toEnd()).observe(this.#list);
   }
 
   clear() {

@@ -21,6 +21,7 @@ export class StatusBar {
     const state = session?.getStatus() ?? "starting";
     this.#state(state, state === "waiting_tool_result" ? this.#waiting() : STATUS[state]);
     const connection = session?.getConnection() ?? "connecting";
+    $("connection").hidden = state === "ended";
     $("connection").dataset.state = connection;
     $("connection-text").textContent = CONNECTION[connection];
     $("copy-session").hidden = !session;
