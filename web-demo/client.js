@@ -46,7 +46,8 @@ const MAX_DEPTH = 200;
 /** @typedef {import("./client.js").Session<any>} PublicSession */
 /** @typedef {(args: any, ctx: import("./client.js").ToolContext) => unknown} Handler */
 /** @typedef {{id: string, type: string, data: string}} Frame */
-/** @typedef {{body?: unknown, headers?: Record<string, string>, signal?: AbortSignal, giveUp?: AbortSignal, patience?: number, hurry?: () => AbortSignal, keepalive?: boolean}} RequestOptions */
+/** @typedef {{headers?: Record<string, string>, signal?: AbortSignal, keepalive?: boolean}} SendOptions */
+/** @typedef {SendOptions & {body?: unknown, giveUp?: AbortSignal, patience?: number, hurry?: () => AbortSignal}} RequestOptions */
 
 export class TreadleError extends Error {
   name = "TreadleError";
@@ -60,6 +61,11 @@ export class TreadleError extends Error {
 
 /** @param {string} message */
 const invalid = (message) => new TreadleError("INVALID_INPUT", message);
+/** Refuses what an author wrote. @param {unknown} ok @param {string} message with what to do */
+function check(ok, message) {
+  if (!ok) throw invalid(message);
+}
+const isObject = (v) => typeof v === "object" && v !== null && !Array.isArray(v);
 const isTransient = (fault) => fault.code === "CONNECTION_FAILED" || [408, 429].includes(fault.details?.status) || fault.details?.status >= 500;
 /** What there is to say of anything thrown. @returns {string} */
 function messageOf(thrown) {
@@ -72,8 +78,11 @@ function messageOf(thrown) {
 /** @param {number} failures @param {number} [base] */
 const backoff = (failures, base = 500) => Math.min(30_000, base * 2 ** failures) * (0.5 + Math.random() / 2);
 const isHidden = () => globalThis.document?.visibilityState === "hidden";
-/** Hears an event of the page, if there is one, until the signal. @param {string} type @param {AbortSignal | undefined} signal @param {() => void} fn */
-const onPage = (type, signal, fn) => (type === "visibilitychange" ? globalThis.document : globalThis)?.addEventListener?.(type, fn, { signal });
+/** Hears an event of the page, if there is one. @param {string} type @param {AbortSignal | undefined} until @param {() => void} fn */
+function onPage(type, until, fn) {
+  const target = type === "visibilitychange" ? globalThis.document : globalThis;
+  target?.addEventListener?.(type, fn, { signal: until });
+}
 const randomId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 /** The members of one object, named in JavaScript's way. @param {Record<string, any>} o @returns {any} */
 const camel = (o) => Object.fromEntries(Object.entries(o).map(([k, v]) => [k.replace(/_([a-z])/g, (_, c) => c.toUpperCase()), v]));
@@ -94,26 +103,22 @@ function sleep(ms, ...signals) {
 
 /** @param {string} where @param {string[]} known */
 function checkOptions(where, options, known) {
-  if (typeof options !== "object" || options === null || Array.isArray(options)) throw invalid(`${where} takes an object with ${known.join(", ")}`);
-  for (const key of Object.keys(options)) {
-    if (!known.includes(key)) throw invalid(`${where} knows no "${key}"; it takes ${known.join(", ")}`);
-  }
+  check(isObject(options), `${where} takes an object with ${known.join(", ")}`);
+  for (const key of Object.keys(options)) check(known.includes(key), `${where} knows no "${key}"; it takes ${known.join(", ")}`);
 }
 
 export function defineTool(tool) {
   checkOptions("defineTool", tool, ["name", "description", "argsSchema", "timeoutMs", "maxTimeoutMs", "resultSchema", "handler"]);
   const { name, description, argsSchema, handler } = tool;
-  if (typeof name !== "string" || !/^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$/.test(name)) {
-    throw invalid(`defineTool: the name ${JSON.stringify(name)} must be 1 to 64 letters, digits, "_", "." or "-", beginning with a letter`);
-  }
-  if (typeof description !== "string" || !description.trim()) throw invalid(`defineTool: ${name} needs a description that tells the model when to use it`);
-  if (argsSchema !== undefined && (typeof argsSchema !== "object" || argsSchema === null || Array.isArray(argsSchema))) {
-    throw invalid(`defineTool: the argsSchema of ${name} must be a JSON Schema object; leave it out for a tool without parameters`);
-  }
+  const isName = typeof name === "string" && /^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$/.test(name);
+  check(isName, `defineTool: the name ${JSON.stringify(name)} must be 1 to 64 letters, digits, "_", "." or "-", beginning with a letter`);
+  check(typeof description === "string" && description.trim(), `defineTool: ${name} needs a description that tells the model when to use it`);
+  check(argsSchema === undefined || isObject(argsSchema), `defineTool: the argsSchema of ${name} must be a JSON Schema object; leave it out for a tool without parameters`);
   for (const key of ["timeoutMs", "maxTimeoutMs"]) {
-    if (tool[key] !== undefined && !(Number.isSafeInteger(tool[key]) && tool[key] > 0)) throw invalid(`defineTool: ${key} of ${name} must be a positive integer, in milliseconds`);
+    const isTime = tool[key] === undefined || (Number.isSafeInteger(tool[key]) && tool[key] > 0);
+    check(isTime, `defineTool: ${key} of ${name} must be a positive integer, in milliseconds`);
   }
-  if (handler !== undefined && typeof handler !== "function") throw invalid(`defineTool: the handler of ${name} must be a function`);
+  check(["undefined", "function"].includes(typeof handler), `defineTool: the handler of ${name} must be a function`);
   return Object.freeze({ ...tool });
 }
 
@@ -122,14 +127,14 @@ function checkTools(tools) {
   if (!Array.isArray(tools)) throw invalid("tools must be an array of tools made by defineTool");
   const checked = tools.map(defineTool);
   const twice = checked.find((tool, i) => checked.findIndex((t) => t.name === tool.name) !== i);
-  if (twice) throw invalid(`the tool ${twice.name} is declared twice; names are unique in a session`);
+  check(!twice, `the tool ${twice?.name} is declared twice; names are unique in a session`);
   return checked;
 }
 
-/** @param {Tool[]} tools */
+/** Tools as the server knows them. @param {Tool[]} tools */
 const declarations = (tools) =>
-  tools.map((t) => ({
-    name: t.name, description: t.description, args_schema: t.argsSchema, timeout_ms: t.timeoutMs, max_timeout_ms: t.maxTimeoutMs, result_schema: t.resultSchema,
+  tools.map(({ name, description, argsSchema, timeoutMs, maxTimeoutMs, resultSchema }) => ({
+    name, description, args_schema: argsSchema, timeout_ms: timeoutMs, max_timeout_ms: maxTimeoutMs, result_schema: resultSchema,
   }));
 
 /**
@@ -145,8 +150,9 @@ export function encodeJSON(root, limit = Infinity, at = "$") {
   const fault = (path, what) => new TreadleError("TOOL_RESULT_NOT_JSON", `${path}: ${what}`, { path });
   /** @param {string} text */
   const count = (text) => {
-    if ((size += text.length) > limit) throw new TreadleError("TOOL_RESULT_TOO_LARGE", `the result has more than ${limit} characters of JSON; return less, or a part at a time`);
-    return text;
+    size += text.length;
+    if (size <= limit) return text;
+    throw new TreadleError("TOOL_RESULT_TOO_LARGE", `the result has more than ${limit} characters of JSON; return less, or a part at a time`);
   };
   const quote = (/** @type {string} */ s) => count(JSON.stringify(s.replace(/\p{Cs}/gu, "\uFFFD")));
   /** @param {string} path @param {string} key @param {boolean} [asked] @returns {string} */
@@ -209,8 +215,10 @@ function instanceOf(v) {
 }
 
 /** The members of the body that answers a call with an error. @param {any} error */
-const errorResult = ({ code, message, details, retryable }) =>
-  `"error":${encodeJSON({ code: code.slice(0, 128), message: message.slice(0, 65_536), details, retryable: retryable === true || undefined }, MAX_RESULT, "$.error")}`;
+function errorResult({ code, message, details, retryable }) {
+  const error = { code: code.slice(0, 128), message: message.slice(0, 65_536), details, retryable: retryable === true || undefined };
+  return `"error":${encodeJSON(error, MAX_RESULT, "$.error")}`;
+}
 
 /** The members of the body that answers a call whose handler returned this. */
 function resultOf(value) {
@@ -248,7 +256,8 @@ export class EventStreamParser {
       this.#take(line);
     }
     this.#line += text.slice(from);
-    if (this.#line.length + this.#data.length > MAX_FRAME) throw new TreadleError("PROTOCOL_ERROR", "an event is larger than any that the server sends");
+    if (this.#line.length + this.#data.length <= MAX_FRAME) return;
+    throw new TreadleError("PROTOCOL_ERROR", "an event is larger than any that the server sends");
   }
   /** @param {string} line */
   #take(line) {
@@ -296,13 +305,13 @@ class Client {
     } catch {
       // refused below, with what to do
     }
-    if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash || url.username) {
-      throw invalid(`new Treadle(): baseUrl ${JSON.stringify(baseUrl)} must be the server's http(s) address, such as "https://agent.example.com"`);
-    }
-    if (token !== undefined && typeof token !== "string" && typeof token !== "function") throw invalid("new Treadle(): token must be a string, or a function that returns one");
-    if (fetch !== undefined && typeof fetch !== "function") throw invalid("new Treadle(): fetch must be a function like the global fetch");
-    if (clientId !== undefined && !(typeof clientId === "string" && clientId && clientId.length <= 128)) throw invalid("new Treadle(): clientId must be a name of 1 to 128 characters");
-    if (leaseMs !== undefined && !(leaseMs >= 1000 && leaseMs <= 300_000)) throw invalid("new Treadle(): leaseMs must be 1000 to 300000");
+    const isServer = url && /^https?:$/.test(url.protocol) && !url.search && !url.hash && !url.username;
+    if (!isServer) throw invalid(`new Treadle(): baseUrl ${JSON.stringify(baseUrl)} must be the server's http(s) address, such as "https://agent.example.com"`);
+    check(["undefined", "string", "function"].includes(typeof token), "new Treadle(): token must be a string, or a function that returns one");
+    check(["undefined", "function"].includes(typeof fetch), "new Treadle(): fetch must be a function like the global fetch");
+    const isName = typeof clientId === "string" && clientId && clientId.length <= 128;
+    check(clientId === undefined || isName, "new Treadle(): clientId must be a name of 1 to 128 characters");
+    check(leaseMs === undefined || (leaseMs >= 1000 && leaseMs <= 300_000), "new Treadle(): leaseMs must be 1000 to 300000");
     this.#base = url.href.replace(/\/+$/, "");
     this.#options = { token, clientId, fetch: fetch ?? globalThis.fetch.bind(globalThis) };
     this.lease = () => Math.max(leaseMs ?? LEASE, isHidden() ? HIDDEN_LEASE : 0);
@@ -347,23 +356,29 @@ class Client {
     });
   }
 
-  /** One request, whatever its answer. @param {string} method @param {string} path @param {RequestOptions & {text?: string}} options @returns {Promise<Response>} */
+  /**
+   * One request, whatever its answer.
+   * @param {string} method @param {string} path @param {SendOptions & {text?: string}} options @returns {Promise<Response>}
+   */
   async send(method, path, { text, headers, signal, keepalive }) {
     const { token, fetch } = this.#options;
     const bearer = typeof token === "function" ? await token() : token;
-    return fetch(this.#base + path, {
-      method, signal, keepalive, body: text, cache: "no-store",
-      headers: { ...headers, ...(text !== undefined && { "Content-Type": "application/json" }), ...(bearer && { Authorization: `Bearer ${bearer}` }) },
-    });
+    const type = text !== undefined && { "Content-Type": "application/json" };
+    const auth = bearer && { Authorization: `Bearer ${bearer}` };
+    return fetch(this.#base + path, { method, signal, keepalive, body: text, cache: "no-store", headers: { ...headers, ...type, ...auth } });
   }
   /** @param {Response} response @returns {Promise<TreadleError>} */
   async problem(response) {
     const body = await response.json().catch(() => ({}));
     const { type, title, code, detail, ...facts } = body ?? {};
-    const details = camel({ ...facts, status: response.status, retryAfter: Number(response.headers.get("retry-after")) || undefined });
-    return new TreadleError(code ?? (response.status >= 500 ? "CONNECTION_FAILED" : "PROTOCOL_ERROR"), detail ?? `the server answered ${response.status}`, details);
+    const { status } = response;
+    const details = camel({ ...facts, status, retryAfter: Number(response.headers.get("retry-after")) || undefined });
+    return new TreadleError(code ?? (status >= 500 ? "CONNECTION_FAILED" : "PROTOCOL_ERROR"), detail ?? `the server answered ${status}`, details);
   }
-  /** A request and its JSON, repeated for as long as patience, earlier when there is reason to hurry. @param {string} method @param {string} path @param {RequestOptions} [options] */
+  /**
+   * A request and its JSON, repeated for as long as patience: after a pause, which hurry may end.
+   * @param {string} method @param {string} path @param {RequestOptions} [options]
+   */
   async request(method, path, { body, headers, signal, giveUp, patience = PATIENCE, hurry, keepalive } = {}) {
     const text = encodeBody(body);
     const until = Date.now() + patience;
@@ -409,7 +424,7 @@ export class Treadle {
   }
   /** @param {string} id */
   async resumeSession(id, options = {}) {
-    if (typeof id !== "string" || !id) throw invalid("resumeSession takes the id of a session, as in session.id");
+    check(typeof id === "string" && id, "resumeSession takes the id of a session, as in session.id");
     checkOptions("resumeSession", options, ["tools", "history", "observe"]);
     const tools = checkTools(options.tools ?? []);
     const state = await this.#client.request("GET", `/v1/sessions/${encodeURIComponent(id)}`);
@@ -487,7 +502,8 @@ class Stream {
       const response = await this.#client.send("GET", `${this.#path}/events`, { headers, signal: link.signal });
       if (response.status === 204) return this.#host.finish(false);
       if (!response.ok) throw await this.#client.problem(response);
-      if (!response.body || !response.headers.get("content-type")?.startsWith("text/event-stream")) throw new TreadleError("PROTOCOL_ERROR", "the answer is not an event stream");
+      const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
+      if (!response.body || !isStream) throw new TreadleError("PROTOCOL_ERROR", "the answer is not an event stream");
       const parser = new EventStreamParser(
         (frame) => link.signal.aborted || this.#take(frame, opened),
         (ms) => (this.#retry = ms),
@@ -762,7 +778,7 @@ class Session {
 
   /** @param {string} text */
   async sendText(text, options = {}) {
-    if (typeof text !== "string" || !text) throw invalid("sendText takes what the user says, a string that is not empty");
+    check(typeof text === "string" && text, "sendText takes what the user says, a string that is not empty");
     checkOptions("sendText", options, ["signal", "model", "maxSteps", "idempotencyKey"]);
     const { signal, model, maxSteps, idempotencyKey = randomId() } = options;
     if (signal?.aborted) throw new TreadleError("TURN_CANCELED", "the turn was canceled before it was sent", {}, { cause: signal.reason });
@@ -791,7 +807,8 @@ class Session {
       this.#turnId = turn.id;
     }
     while (!turn.outcome) {
-      if (!this.#ended.has(turn.id) && !this.#done.signal.aborted) await new Promise((resolve) => this.#turnEnds.addEventListener(turn.id, resolve, { once: true }));
+      const isOver = this.#ended.has(turn.id) || this.#done.signal.aborted;
+      if (!isOver) await new Promise((resolve) => this.#turnEnds.addEventListener(turn.id, resolve, { once: true }));
       if (this.#done.signal.aborted && this.#status !== "ended") throw this.#done.signal.reason;
       turn = await this.request("GET", `/turns/${turn.id}?wait=10`);
     }
@@ -845,8 +862,9 @@ class Session {
 
   onTool(name, fn) {
     if (typeof name === "function") [name, fn] = ["", name];
-    else if (!this.#declared.has(name)) throw invalid(`onTool: the session declares no tool ${JSON.stringify(name)}; it has ${[...this.#declared].join(", ") || "none"}. Declare it with createSession or replaceTools first`);
-    if (typeof fn !== "function") throw invalid("onTool takes (name, handler) or (handler); the handler is a function");
+    const declared = [...this.#declared].join(", ") || "none";
+    check(name === "" || this.#declared.has(name), `onTool: the session has ${declared}, but no tool ${JSON.stringify(name)}; declare it with createSession or replaceTools`);
+    check(typeof fn === "function", "onTool takes (name, handler) or (handler); the handler is a function");
     const entry = { fn: name ? fn : (args, ctx) => fn(ctx.tool, args, ctx) };
     this.#handlers.set(name, [...(this.#handlers.get(name) ?? []), entry]);
     this.#eachCall((call) => call.wake()); // one may have waited for this
@@ -871,7 +889,7 @@ class Session {
 
   /** @param {string} kind */
   #on(kind, fn) {
-    if (typeof fn !== "function") throw invalid(`a listener for ${kind} must be a function`);
+    check(typeof fn === "function", `a listener for ${kind} must be a function`);
     const entry = { fn };
     const listeners = this.#listeners.get(kind) ?? new Set();
     this.#listeners.set(kind, listeners.add(entry));
@@ -881,7 +899,10 @@ class Session {
   emit(kind, ...args) {
     for (const { fn } of [...(this.#listeners.get(kind) ?? [])]) this.#tell(fn, ...args);
   }
-  /** A listener that throws stops nothing here; as with any EventTarget its fault goes to the global handler. @param {Function} fn @param {...unknown} args */
+  /**
+   * A listener that throws stops nothing here; as with any EventTarget its fault goes to the global handler.
+   * @param {Function} fn @param {...unknown} args
+   */
   #tell(fn, ...args) {
     try {
       fn(...args);
@@ -915,7 +936,8 @@ class Session {
     let { cursor, status } = state;
     const history = [];
     for (let more = this.#options.history !== false, after = ""; more; cursor = after) {
-      const page = await this.request("GET", `/events?limit=200&after=${encodeURIComponent(after)}`, { headers: { Accept: "application/json" }, patience: 0, signal: this.#done.signal });
+      const options = { headers: { Accept: "application/json" }, patience: 0, signal: this.#done.signal };
+      const page = await this.request("GET", `/events?limit=200&after=${encodeURIComponent(after)}`, options);
       history.push(...page.events);
       ({ more, cursor: after } = page);
     }
@@ -981,9 +1003,9 @@ class Session {
         break;
       }
       case "tool_result": {
-        const { error } = event.result;
-        const isPage = event.settled_by === "page" || !error;
-        this.#settle(callId, new TreadleError(isPage ? "TOOL_CALL_SETTLED" : error.code, isPage ? "another client settled the call" : error.message, { settledBy: event.settled_by }));
+        const other = { code: "TOOL_CALL_SETTLED", message: "another client settled the call" };
+        const { code, message } = event.settled_by === "page" ? other : event.result.error ?? other;
+        this.#settle(callId, new TreadleError(code, message, { settledBy: event.settled_by }));
         break;
       }
       case "turn_completed":

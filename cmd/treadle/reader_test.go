@@ -127,7 +127,7 @@ func (r *reader) connect(ctx context.Context) error {
 	defer res.Body.Close()
 	switch res.StatusCode {
 	case http.StatusOK:
-	case http.StatusNoContent:
+	case http.StatusNoContent, http.StatusNotFound: // the session ended, or was deleted, and the reader missed it
 		r.finish()
 		return nil
 	case http.StatusServiceUnavailable:

@@ -444,6 +444,34 @@ describe("a server that fails", () => {
     assert.equal(g.calls.length, 1);
   });
 
+  it("may be killed at any moment without a call that runs twice or a result that is lost", async () => {
+    const given = new Map();
+    const nonce = tool("nonce", (args, ctx) => {
+      assert.ok(!given.has(ctx.toolCallId), "the handler ran twice for one call");
+      given.set(ctx.toolCallId, Math.random());
+      return given.get(ctx.toolCallId);
+    });
+    const session = keep(await new Treadle({ baseUrl: own.url }).createSession({ skills: { tools: [nonce] } }));
+    let isOver = false;
+    const turns = [];
+    const talk = (async () => {
+      while (!isOver) turns.push(await session.sendText("call nonce {}\ncall nonce {}"));
+    })();
+    for (let i = 0; i < 4; i++) {
+      const seen = turns.length;
+      await until(() => turns.length > seen, "another turn", 30_000);
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 100));
+      await own.kill();
+      await own.start();
+    }
+    isOver = true;
+    await talk;
+    const results = turns.flatMap((turn) => turn.toolResults);
+    assert.equal(results.length, 2 * turns.length);
+    for (const r of results) assert.equal(r.result.output, given.get(r.toolCallId));
+    assert.equal(given.size, results.length);
+  });
+
   it("and forgets everything closes the session", async () => {
     const g = gate();
     const session = keep(await new Treadle({ baseUrl: own.url }).createSession({ skills: { tools: [tool("ask", g.handler)] } }));
