@@ -305,8 +305,9 @@ class Client {
     } catch {
       // refused below, with what to do
     }
-    const isServer = url && /^https?:$/.test(url.protocol) && !url.search && !url.hash && !url.username;
-    if (!isServer) throw invalid(`new Treadle(): baseUrl ${JSON.stringify(baseUrl)} must be the server's http(s) address, such as "https://agent.example.com"`);
+    if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash || url.username) {
+      throw invalid(`new Treadle(): baseUrl ${JSON.stringify(baseUrl)} must be the server's http(s) address, such as "https://agent.example.com"`);
+    }
     check(["undefined", "string", "function"].includes(typeof token), "new Treadle(): token must be a string, or a function that returns one");
     check(["undefined", "function"].includes(typeof fetch), "new Treadle(): fetch must be a function like the global fetch");
     const isName = typeof clientId === "string" && clientId && clientId.length <= 128;
@@ -861,11 +862,12 @@ class Session {
   }
 
   onTool(name, fn) {
-    if (typeof name === "function") [name, fn] = ["", name];
-    const declared = [...this.#declared].join(", ") || "none";
-    check(name === "" || this.#declared.has(name), `onTool: the session has ${declared}, but no tool ${JSON.stringify(name)}; declare it with createSession or replaceTools`);
+    const isFallback = typeof name === "function";
+    if (isFallback) [name, fn] = ["", name];
+    const known = [...this.#declared].join(", ") || "none";
+    check(isFallback || this.#declared.has(name), `onTool: no tool ${JSON.stringify(name)} is declared, but ${known}; use createSession or replaceTools`);
     check(typeof fn === "function", "onTool takes (name, handler) or (handler); the handler is a function");
-    const entry = { fn: name ? fn : (args, ctx) => fn(ctx.tool, args, ctx) };
+    const entry = { fn: !isFallback ? fn : (args, ctx) => fn(ctx.tool, args, ctx) };
     this.#handlers.set(name, [...(this.#handlers.get(name) ?? []), entry]);
     this.#eachCall((call) => call.wake()); // one may have waited for this
     return () => void this.#handlers.set(name, (this.#handlers.get(name) ?? []).filter((e) => e !== entry));

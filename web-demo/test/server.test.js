@@ -166,7 +166,9 @@ describe("a turn", () => {
 
   it("sees tools replaced", async () => {
     const session = await create([tool("a", () => "old")]);
-    assert.throws(() => session.onTool("b", () => {}), code("INVALID_INPUT"));
+    for (const name of ["b", "", undefined]) assert.throws(() => session.onTool(name, () => {}), code("INVALID_INPUT"));
+    assert.throws(() => session.onTool("a"), code("INVALID_INPUT"));
+    assert.throws(() => session.onChat("a"), code("INVALID_INPUT"));
     assert.equal(await session.replaceTools([tool("b", () => "new")], { guidance: "B now." }), session);
     assert.deepEqual(resultOf(await session.sendText("call b {}")), [{ ok: true, output: "new" }]);
     const state = await session.getState();
