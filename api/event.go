@@ -140,6 +140,14 @@ type ToolClaimed struct {
 	Expires    time.Time `json:"expires"`
 }
 
+// ClaimRenewed is hidden from readers: the holder of a call keeps it for longer.
+type ClaimRenewed struct {
+	EventHeader
+	ToolCallID uuid.UUID `json:"tool_call_id"`
+	ClientID   string    `json:"client_id"`
+	Expires    time.Time `json:"expires"`
+}
+
 // ToolProgress tells how far a call is; Deadline is the one now in force.
 type ToolProgress struct {
 	EventHeader
@@ -187,11 +195,16 @@ type TurnCanceled struct {
 	Usage  *Usage `json:"usage,omitempty"`
 }
 
-// Ready is a control frame: the stream is live, or replays from Cursor. It does not move the cursor.
+// Ready is a control frame that does not move the cursor. It stands at the beginning of a stream and, if something was stored behind
+// the reader's cursor, again after all that: then, or at once if there is nothing, CaughtUp is true. A call that was offered before
+// that and has no result by then is pending; what comes after it is live.
 type Ready struct {
 	EventHeader
+	// Status is the session's when the stream was opened.
 	Status SessionStatus `json:"status"`
-	Cursor string        `json:"cursor"`
+	// Cursor is where the stream goes on from.
+	Cursor   string `json:"cursor"`
+	CaughtUp bool   `json:"caught_up"`
 }
 
 // Reset is a control frame: the cursor that the client sent does not belong to this history. Everything follows from the beginning; what the client had is void.
@@ -229,6 +242,7 @@ const (
 	TypeMessage        = "message"
 	TypeToolCall       = "tool_call"
 	TypeToolClaimed    = "tool_claimed"
+	TypeClaimRenewed   = "claim_renewed"
 	TypeToolProgress   = "tool_progress"
 	TypeToolResult     = "tool_result"
 	TypeTurnCompleted  = "turn_completed"
@@ -256,6 +270,7 @@ var eventTypes = map[string]func() Event{
 	TypeMessage:        func() Event { return new(MessageEvent) },
 	TypeToolCall:       func() Event { return new(ToolCallEvent) },
 	TypeToolClaimed:    func() Event { return new(ToolClaimed) },
+	TypeClaimRenewed:   func() Event { return new(ClaimRenewed) },
 	TypeToolProgress:   func() Event { return new(ToolProgress) },
 	TypeToolResult:     func() Event { return new(ToolResultEvent) },
 	TypeTurnCompleted:  func() Event { return new(TurnCompleted) },

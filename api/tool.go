@@ -130,6 +130,10 @@ type Claim struct {
 	ToolCallID uuid.UUID `json:"tool_call_id"`
 	ClientID   string    `json:"client_id"`
 	Expires    time.Time `json:"expires"`
+	// Attempt is the offer that was claimed.
+	Attempt int `json:"attempt"`
+	// MayHaveRun is true when anybody may have begun the call before this claim, the same client before a reload included.
+	MayHaveRun bool `json:"may_have_run"`
 }
 
 // ProgressRequest is the body of POST …/tool_calls/{tool_call_id}/progress.

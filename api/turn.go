@@ -133,6 +133,8 @@ type Message struct {
 	// Position numbers the messages of a session from 1.
 	Position int64     `json:"position"`
 	TurnID   uuid.UUID `json:"turn_id"`
+	// Step is the model call that the message belongs to; absent for role user.
+	Step int `json:"step,omitempty"`
 	// Role is user, assistant or tool.
 	Role string `json:"role"`
 	// Text is what was said; for role tool it is empty.

@@ -18,8 +18,8 @@ var errDraining = refuse(sessions.CodeShuttingDown, "this server is shutting dow
 
 const (
 	// reconnectDelay is what clients are told to wait, give or take reconnectJitter, before they connect again.
-	reconnectDelay  = 2 * time.Second
-	reconnectJitter = 500 * time.Millisecond
+	reconnectDelay  = time.Second
+	reconnectJitter = 250 * time.Millisecond
 	// maxBatch is how much of a replay is collected before it is sent, in bytes.
 	maxBatch = 64 << 10
 )

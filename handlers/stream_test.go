@@ -46,7 +46,7 @@ func TestStream_wholeSession(t *testing.T) {
 	if n := len(types); types[n-1] != api.TypeStreamEnd {
 		t.Errorf("the last frame is %s", types[n-1])
 	}
-	if d, ok := events.Retry(); !ok || d < 1500*time.Millisecond || d > 2500*time.Millisecond {
+	if d, ok := events.Retry(); !ok || d < 750*time.Millisecond || d > 1250*time.Millisecond {
 		t.Errorf("retry is %v", d)
 	}
 

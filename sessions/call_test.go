@@ -101,7 +101,7 @@ func TestClaim(t *testing.T) {
 		_, err = f.SubmitResult(f.ctx, tenant, id, call, &api.ResultSubmit{Output: json.RawMessage("2")})
 		f.refused(err, sessions.CodeToolCallClaimed)
 		renewed, err := f.ClaimToolCall(f.ctx, tenant, id, call, &api.ClaimRequest{ClientID: "tab 1", LeaseMS: 5000})
-		if err != nil || renewed.ClaimID != claim.ClaimID {
+		if err != nil || renewed.ClaimID != claim.ClaimID || claim.MayHaveRun || !renewed.MayHaveRun || renewed.Attempt != 1 {
 			t.Errorf("renewed: %+v, %v", renewed, err)
 		}
 		if c, err := f.ReportProgress(f.ctx, tenant, id, call, &api.ProgressRequest{Message: "half", ClaimID: claim.ClaimID}); err != nil || c.Claim == nil {
@@ -116,8 +116,8 @@ func TestClaim(t *testing.T) {
 			t.Errorf("offered again: %s", frame.Data)
 		}
 		second, err := f.ClaimToolCall(f.ctx, tenant, id, call, &api.ClaimRequest{ClientID: "tab 2"})
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || second.Attempt != 2 || !second.MayHaveRun {
+			t.Fatalf("%+v, %v", second, err)
 		}
 		_, err = f.SubmitResult(f.ctx, tenant, id, call, &api.ResultSubmit{Output: json.RawMessage("1"), ClaimID: claim.ClaimID})
 		f.refused(err, sessions.CodeToolCallClaimed)

@@ -43,7 +43,7 @@ func (s *State) submitResult(now time.Time, id, claim uuid.UUID, result api.Tool
 	return d, nil
 }
 
-// claim gives a call to a client. The holder's own claim is renewed under the same id.
+// claim gives a call to a client. The holder's own claim is renewed under the same id, and readers need not hear of that.
 func (s *State) claim(now time.Time, id uuid.UUID, req *api.ClaimRequest) (*draft, *api.Claim, error) {
 	held := uuid.Nil
 	if c := s.call(id); c != nil && c.Claim != nil && c.Claim.ClientID == req.ClientID {
@@ -54,13 +54,22 @@ func (s *State) claim(now time.Time, id uuid.UUID, req *api.ClaimRequest) (*draf
 		return nil, nil, err
 	}
 	d := s.draft(now)
+	renewed := held != uuid.Nil && c.claimed(d.now)
 	if held == uuid.Nil {
 		held = newID(d.now)
 	}
 	d.private = &Private{ClaimID: held}
 	expires := d.now.Add(time.Duration(req.LeaseMS) * time.Millisecond)
-	d.add(&api.ToolClaimed{ToolCallID: c.ID, ClientID: req.ClientID, Expires: expires})
-	return d, &api.Claim{ClaimID: held, ToolCallID: c.ID, ClientID: req.ClientID, Expires: expires}, nil
+	claim := &api.Claim{
+		ClaimID: held, ToolCallID: c.ID, ClientID: req.ClientID, Expires: expires,
+		Attempt: c.Attempt, MayHaveRun: c.MayHaveRun || c.Claim != nil,
+	}
+	if renewed {
+		d.add(&api.ClaimRenewed{ToolCallID: c.ID, ClientID: req.ClientID, Expires: expires})
+	} else {
+		d.add(&api.ToolClaimed{ToolCallID: c.ID, ClientID: req.ClientID, Expires: expires})
+	}
+	return d, claim, nil
 }
 
 // progress shows how far a call is, renews its claim, and moves its deadline as far as the tool allows.

@@ -284,7 +284,7 @@ func (f *fixture) invariants(session uuid.UUID) {
 	r.Close()
 	var streamed []sessions.Frame
 	for _, frame := range r.frames {
-		if frame.Type != api.TypeReady && frame.Type != api.TypeStreamEnd {
+		if !control[frame.Type] {
 			streamed = append(streamed, frame)
 		}
 	}
@@ -298,6 +298,9 @@ func (f *fixture) invariants(session uuid.UUID) {
 		}
 	}
 }
+
+// control holds the frames that are no events.
+var control = map[string]bool{api.TypeReady: true, api.TypeReset: true, api.TypeStreamEnd: true}
 
 // folds checks that the stored records fold to the state that the service shows, through a checkpoint after each of them.
 func (f *fixture) folds(session uuid.UUID) {

@@ -293,14 +293,14 @@ func messageOf(event api.Event) (*api.Message, int) {
 		m.Role, m.Text = string(RoleUser), ev.Input.Text()
 		return m, len(m.Text)
 	case *api.MessageEvent:
-		m.Role, m.Text, m.Reasoning, m.ToolCalls = string(RoleAssistant), ev.Text, ev.Reasoning, ev.ToolCalls
+		m.Role, m.Step, m.Text, m.Reasoning, m.ToolCalls = string(RoleAssistant), ev.Step, ev.Text, ev.Reasoning, ev.ToolCalls
 		size := len(m.Text) + len(m.Reasoning)
 		for _, c := range m.ToolCalls {
 			size += len(c.Args)
 		}
 		return m, size
 	case *api.ToolResultEvent:
-		m.Role, m.ToolCallID, m.Tool, m.Result, m.SettledBy = string(RoleTool), ev.ToolCallID, ev.Tool, &ev.Result, ev.SettledBy
+		m.Role, m.Step, m.ToolCallID, m.Tool, m.Result, m.SettledBy = string(RoleTool), ev.Step, ev.ToolCallID, ev.Tool, &ev.Result, ev.SettledBy
 		return m, len(ev.Result.Output)
 	}
 	return nil, 0

@@ -318,9 +318,9 @@ func (s *State) foldOffer(event api.Event, e Entry, index int) {
 		c.Source, c.Status, c.Attempt, c.MayHaveRun, c.Deadline = ev.Source, api.ToolCallPending, ev.Attempt, ev.MayHaveRun, ev.Deadline
 		c.Latest, c.Position, c.Claim = ev.Time, positionOf(e, index), nil
 	case *api.ToolClaimed:
-		if c := s.call(ev.ToolCallID); c != nil && e.Private != nil {
-			c.Claim = &Claim{ID: e.Private.ClaimID, ClientID: ev.ClientID, LeaseMS: ev.Expires.Sub(ev.Time).Milliseconds(), Expires: ev.Expires}
-		}
+		s.foldClaim(ev.ToolCallID, ev.ClientID, ev.Time, ev.Expires, e)
+	case *api.ClaimRenewed:
+		s.foldClaim(ev.ToolCallID, ev.ClientID, ev.Time, ev.Expires, e)
 	case *api.ToolProgress:
 		c := s.call(ev.ToolCallID)
 		if c == nil {
@@ -333,6 +333,12 @@ func (s *State) foldOffer(event api.Event, e Entry, index int) {
 			claim.Expires = ev.Time.Add(time.Duration(claim.LeaseMS) * time.Millisecond)
 			c.Claim = &claim
 		}
+	}
+}
+
+func (s *State) foldClaim(call uuid.UUID, client string, from, until time.Time, e Entry) {
+	if c := s.call(call); c != nil && e.Private != nil {
+		c.Claim = &Claim{ID: e.Private.ClaimID, ClientID: client, LeaseMS: until.Sub(from).Milliseconds(), Expires: until}
 	}
 }
 

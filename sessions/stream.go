@@ -41,8 +41,10 @@ type Stream struct {
 	status   api.SessionStatus
 	follower Follower
 	pending  []Frame // to be given before anything else
-	over     bool
-	close    sync.Once
+	// opened is the last fact when the stream was opened; 0 once the reader has been told that it has everything up to it.
+	opened Seq
+	over   bool
+	close  sync.Once
 }
 
 // ErrStreamOver tells a client that resumes at the very end of an ended session that nothing will ever follow.
@@ -122,9 +124,26 @@ func (st *Stream) open(ctx context.Context, state *State, q StreamQuery, after P
 	if q.After == "latest" && q.LastEventID == "" && q.Turn == uuid.Nil && state.Turn != nil {
 		st.pending = append(st.pending, st.openCalls(state)...)
 	}
-	cursor := formatCursor(st.tag, after)
-	st.pending = append(st.pending, st.control(&api.Ready{Status: st.status, Cursor: cursor}, cursor))
+	caughtUp := after >= positionAfter(state.Seq)
+	if !caughtUp && q.Turn == uuid.Nil {
+		st.opened = state.Seq
+	}
+	st.pending = append(st.pending, st.ready(caughtUp))
 	return nil
+}
+
+func (st *Stream) ready(caughtUp bool) Frame {
+	cursor := formatCursor(st.tag, st.view.after)
+	return st.control(&api.Ready{Status: st.status, Cursor: cursor, CaughtUp: caughtUp}, cursor)
+}
+
+// catchUp ends a replay, once the reader has what came up to seq.
+func (st *Stream) catchUp(frames []Frame, seq Seq) []Frame {
+	if st.opened == 0 || seq < st.opened {
+		return frames
+	}
+	st.opened = 0
+	return append(frames, st.ready(true))
 }
 
 // openCalls offers the pending calls of the page once more to a reader that begins after their events, with the ids that these had.
@@ -190,6 +209,7 @@ func (st *Stream) Next(ctx context.Context, wait time.Duration) ([]Frame, error)
 					return frames, nil
 				}
 			}
+			frames = st.catchUp(frames, e.Seq)
 		}
 		if len(frames) > 0 {
 			return frames, nil

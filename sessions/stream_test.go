@@ -69,7 +69,12 @@ func TestStream_resumeAnywhere(t *testing.T) {
 		items := f.pages(id)
 		for i, item := range items {
 			r := f.open(id, sessions.StreamQuery{LastEventID: item.ID})
-			got := r.rest()[1:]
+			var got []string
+			for _, typ := range r.rest() {
+				if !control[typ] {
+					got = append(got, typ)
+				}
+			}
 			r.Close()
 			var want []string
 			for _, later := range items[i+1:] {
@@ -77,6 +82,42 @@ func TestStream_resumeAnywhere(t *testing.T) {
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("after event %d: got %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// The reader is told once that it has caught up, after what was stored and before what is live, wherever it begins.
+func TestStream_caughtUp(t *testing.T) {
+	bubble(t, "answers:\n- - call: {tool: a}\n- - text: Done.\n", func(f *fixture) {
+		id := f.create(tool("a"))
+		turn := f.turn(id, "go")
+		call := f.pending(id, 1)[0]
+		state, err := f.Session(f.ctx, tenant, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		items := f.pages(id)
+		caughtUp := func(frame sessions.Frame) bool {
+			return frame.Type == api.TypeReady && strings.Contains(string(frame.Data), `"caught_up":true`)
+		}
+		var readers []*reader
+		for _, q := range []sessions.StreamQuery{{}, {After: "latest"}, {After: state.Cursor}, {After: items[1].ID}, {After: items[len(items)-2].ID}, {After: "nonsense"}} {
+			readers = append(readers, f.open(id, q))
+		}
+		for i, r := range readers {
+			r.rest()
+			if n := slices.IndexFunc(r.frames, caughtUp); n != len(r.frames)-1 {
+				t.Errorf("reader %d has caught up at frame %d of %v", i, n, types(r.frames))
+			}
+		}
+		f.submit(id, call.ID, "1")
+		f.ended(id, turn)
+		for i, r := range readers {
+			seen := len(r.frames)
+			r.rest()
+			if len(r.frames) == seen || slices.ContainsFunc(r.frames[seen:], caughtUp) {
+				t.Errorf("reader %d, live: %v", i, types(r.frames[seen:]))
 			}
 		}
 	})

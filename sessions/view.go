@@ -10,7 +10,7 @@ import (
 )
 
 // hidden holds the event types that no client is shown. Everything else is shown to whoever may read the session.
-var hidden = map[string]bool{api.TypeTurnOwned: true}
+var hidden = map[string]bool{api.TypeTurnOwned: true, api.TypeClaimRenewed: true}
 
 // shown is an event that a reader is given.
 type shown struct {

@@ -641,6 +641,7 @@ class Call {
     try {
       const claim = await this.#post("claim", { client_id: await this.#client.identify(), lease_ms: lease }, patience);
       this.#claimId = claim.claim_id;
+      if (!this.#isRunning) this.#mayHaveRun ||= claim.may_have_run;
       this.#leaseEnds = Date.now() + lease;
       return true;
     } catch (e) {

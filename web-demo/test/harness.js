@@ -19,16 +19,19 @@ export function treadleBinary() {
 /** A server with a data directory of its own. It can be killed, wiped and started again at the same address. */
 export class Server {
   #binary;
+  #args;
   #dir = mkdtempSync(join(tmpdir(), "treadle-data-"));
   #process;
   #listen = "127.0.0.1:0";
   url = "";
 
-  constructor(binary) {
+  /** @param {string} binary @param {...string} args further flags of `serve` */
+  constructor(binary, ...args) {
     this.#binary = binary;
+    this.#args = args;
   }
   async start() {
-    this.#process = spawn(this.#binary, ["serve", "--data-dir", this.#dir, "--listen", this.#listen, "--log-level", "error"], { stdio: ["ignore", "pipe", "pipe"] });
+    this.#process = spawn(this.#binary, ["serve", "--data-dir", this.#dir, "--listen", this.#listen, "--log-level", "error", ...this.#args], { stdio: ["ignore", "pipe", "pipe"] });
     let log = "";
     this.#process.stderr.on("data", (chunk) => (log += chunk));
     for await (const line of createInterface({ input: this.#process.stdout })) {
