@@ -12,7 +12,7 @@ const CHIPS = [
 let server, scripted;
 const browser = new Browser();
 before(async () => {
-  [server, scripted] = await Promise.all([startServer(), startScripted({ html: [{ text: HTML }] }), browser.start()]);
+  [server, scripted] = await Promise.all([startServer(), startScripted({ html: [[{ text: HTML }]] }), browser.start()]);
 });
 after(() => Promise.all([browser.stop(), server?.stop(), scripted?.stop(), scripted?.forget()]));
 afterEach(() => browser.done());
@@ -128,7 +128,7 @@ describe("the demo page", () => {
     assert.match(await page.textContent(".turn:nth-of-type(2) .call"), /You declined/);
 
     // From the top of the page, Tab comes to everything that can be used.
-    await page.evaluate(() => document.activeElement.blur());
+    await page.focus(".skip");
     const order = [];
     for (let i = 0; i < 60 && order.at(-1) !== "calls-only"; i++) {
       await keyboard.press("Tab");
@@ -140,9 +140,12 @@ describe("the demo page", () => {
         assert.equal(await demo.count(".shape"), 0);
       }
     }
-    for (const stop of ["New session", "Add a circle", "Increase the counter", "note", "messages", "composer-input", "calls-only"]) {
+    for (const stop of ["new-session", "Add a circle", "counter-more", "note", "messages", "composer-input", "calls-only"]) {
       assert.ok(order.includes(stop), `${stop} is not among ${order.join(" | ")}`);
     }
+    await page.focus(".skip");
+    await keyboard.press("Enter");
+    assert.equal(await focused(), "composer-input");
     await page.locator(".call").first().focus();
     await keyboard.press("Enter");
     assert.equal(await page.evaluate(() => document.activeElement.closest("details[open]")?.querySelector(".call-name").textContent), "add_shape");

@@ -18,15 +18,16 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", 
 export const startServer = (...args) => new Server(treadleBinary(), ...args).start();
 
 /**
- * A server whose model plays a script: rules by input, else `ask me`, which asks by ask_user. It stops with what it wrote.
- * @param {Record<string, object[]>} texts what to answer, as actions of one answer, by a part of the input
+ * A server whose model plays a script; forget() removes that.
+ * @param {Record<string, object[][]>} rules the answers, step by step, to an input with this in it
+ * @param {...string} args
  */
-export async function startScripted(texts) {
+export async function startScripted(rules, ...args) {
   const dir = mkdtempSync(join(tmpdir(), "treadle-script-"));
-  const rules = Object.entries(texts).map(([match, actions]) => ({ match, answers: [actions] }));
-  writeFileSync(join(dir, "script.yaml"), JSON.stringify({ rules })); // YAML has JSON in it
-  writeFileSync(join(dir, "treadle.yaml"), JSON.stringify({ models: [{ name: "script", provider: "scripted", file: "script.yaml" }] }));
-  const server = await startServer("--config", join(dir, "treadle.yaml"));
+  const write = (name, value) => writeFileSync(join(dir, name), JSON.stringify(value)); // which is YAML, too
+  write("script.yaml", { rules: Object.entries(rules).map(([match, answers]) => ({ match, answers })) });
+  write("treadle.yaml", { models: [{ name: "script", provider: "scripted", file: "script.yaml" }] });
+  const server = await startServer("--config", join(dir, "treadle.yaml"), ...args);
   return Object.assign(server, { forget: () => rmSync(dir, { recursive: true, force: true }) });
 }
 
