@@ -65,10 +65,14 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 }
 
 func (s *schedule) play() {
-	s.tabs.Go(s.answer)
+	answering, stop := context.WithCancel(s.ctx)
+	defer stop()
+	s.tabs.Go(func() { s.answer(answering) })
 	for turn := range 3 {
 		s.turn(turn)
 	}
+	stop()
+	s.tabs.Wait()
 	s.page.conns.CloseIdleConnections()
 	s.page.check()
 	s.verify()
@@ -136,10 +140,10 @@ func (s *schedule) insist(method, path, body string, headers ...string) answer {
 	}
 }
 
-// answer runs a handler for each offer.
-func (s *schedule) answer() {
+// answer runs a handler for each offer until ctx ends.
+func (s *schedule) answer(ctx context.Context) {
 	for n := 0; ; {
-		events := s.page.events.wait(s.ctx, n)
+		events := s.page.events.wait(ctx, n)
 		if events == nil {
 			return
 		}

@@ -84,6 +84,7 @@ func TestReply_words(t *testing.T) {
 		{"remove the todo with id abc-123", `delete_todo {"id":"abc-123"}`},
 		{"delete todo 42", `delete_todo {"id":"42"}`},
 
+		{`add a todo "show me the counter"`, `add_todo {"title":"show me the counter"}`},
 		{"say hello to Bob", `greet {"name":"Bob"}`},
 		{"switch dark mode off", `setDarkMode {"enabled":false}`},
 		{"dark mode please", `setDarkMode {"enabled":true}`},

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"regexp"
@@ -75,7 +76,8 @@ func plan(text string, tools []api.Tool) []sessions.AnswerCall {
 	var clauses []clause
 	start := 0
 	for _, sep := range ends {
-		tool := pick(profiles, text[start:sep[0]])
+		// What is quoted is more likely an argument than the name of a deed.
+		tool := cmp.Or(pick(profiles, masked[start:sep[0]]), pick(profiles, text[start:sep[0]]))
 		switch last := len(clauses) - 1; {
 		case tool != nil && len(clauses) < maxPlanned:
 			clauses = append(clauses, clause{start, sep[0], tool})

@@ -143,9 +143,10 @@ describe("the demo page", () => {
     for (const stop of ["new-session", "Add a circle", "counter-more", "note", "messages", "composer-input", "calls-only"]) {
       assert.ok(order.includes(stop), `${stop} is not among ${order.join(" | ")}`);
     }
+    const address = page.url();
     await page.focus(".skip");
     await keyboard.press("Enter");
-    assert.equal(await focused(), "composer-input");
+    assert.deepEqual([await focused(), page.url()], ["composer-input", address]);
     await page.locator(".call").first().focus();
     await keyboard.press("Enter");
     assert.equal(await page.evaluate(() => document.activeElement.closest("details[open]")?.querySelector(".call-name").textContent), "add_shape");
@@ -220,6 +221,28 @@ describe("the demo page", () => {
     assert.ok(violated);
     assert.equal(await demo.page.title(), "Treadle demo");
     browser.faults.length = 0;
+  });
+
+  it("begins anew, and comes back to an older session by its address", async () => {
+    const demo = await open();
+    const { page } = demo;
+    await demo.say("Add a red circle");
+    await demo.ended(1);
+    const [first, address] = [demo.session, page.url()];
+    await page.click("#new-session");
+    await until(() => demo.session !== first, "another session");
+    await demo.live();
+    assert.ok(await page.isVisible("#welcome"));
+    await demo.say("Set the counter to 5");
+    await demo.ended(1);
+    // What the first session had left for later, such as showing a claim, has had its time when a timer of now has.
+    await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 800)));
+    assert.deepEqual([await demo.count(".shape"), await demo.count(".turn"), await demo.count(".activity-turn")], [0, 1, 1]);
+    await page.evaluate((url) => location.assign(url), address);
+    await page.waitForSelector(".shape");
+    await demo.ended(1);
+    assert.equal(await page.textContent("#counter"), "0");
+    assert.equal(demo.session, first);
   });
 
   it("says what is wrong with a session that is gone or ended", async () => {

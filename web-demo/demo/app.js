@@ -145,7 +145,7 @@ function take(event, { replay }) {
   const { turn } = conversation.apply(event);
   $("model").textContent = conversation.session.model && `Model: ${conversation.session.model}`;
   refresh(turn);
-  if (event.type === "tool_claimed") setTimeout(() => refresh(turn), SETTLING + 50);
+  if (event.type === "tool_claimed") setTimeout(() => refresh(conversation.turns.get(turn.id)), SETTLING + 50);
   if (!replay && event.type === "message" && event.text) announce(`Agent: ${event.text}`);
   if (event.type === "turn_started" && !replay) composer.accepted();
 }
@@ -167,6 +167,11 @@ function stop() {
 }
 
 for (const tab of document.querySelectorAll("[data-show]")) tab.addEventListener("click", () => show(tab.dataset.show));
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address keeps the session
+  show("chat");
+  $("composer-input").focus();
+});
 $("new-session").addEventListener("click", () => start(null));
 addEventListener("hashchange", () => sessionInAddress() !== session?.id && start(sessionInAddress()));
 start(sessionInAddress());
