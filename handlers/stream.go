@@ -34,11 +34,15 @@ func (h *handler) streamEvents(c *call, _ *none) (*sessions.Stream, error) {
 }
 
 func (h *handler) streamTurn(c *call, req *api.TurnCreate) (*sessions.Stream, error) {
-	turn, err := h.startTurn(c, req)
-	if err != nil {
-		return nil, err
+	key := c.idempotencyKey()
+	if c.err != nil {
+		return nil, c.err
 	}
-	return h.Service.OpenStream(c.Context(), c.tenant, c.sessionID, sessions.StreamQuery{Turn: turn.ID})
+	turn, events, err := h.Service.StreamTurn(c.Context(), c.tenant, c.sessionID, req, key)
+	if err == nil {
+		c.created("%s/turns/%s", c.sessionID, turn.ID)
+	}
+	return events, err
 }
 
 // stream adapts an operation whose answer is an event stream: open makes the domain call. Params are the query parameters that

@@ -26,9 +26,11 @@ type stateCache struct {
 // cacheEntry is one session's place. The lock is held over decide and append, so that commands on this replica do not race each other.
 type cacheEntry struct {
 	key   sessionKey
-	cost  int
 	sem   chan struct{}
 	state atomic.Pointer[State]
+	// cost is the entry's estimate, of which registry is for weighed. The cache's lock guards them.
+	cost, registry int
+	weighed        *api.Skills
 }
 
 func newStateCache() *stateCache { return &stateCache{entries: map[sessionKey]*list.Element{}} }
@@ -55,10 +57,21 @@ func (c *stateCache) weigh(e *cacheEntry) {
 	}
 	cost := 1 << 10
 	if st := e.state.Load(); st != nil {
-		cost += len(st.Marks)*48 + len(st.Keys)*160
-		for i := range st.Skills.Tools {
-			t := &st.Skills.Tools[i]
-			cost += 256 + len(t.Description) + len(t.ArgsSchema) + len(t.ResultSchema)
+		if e.weighed != st.Skills {
+			e.weighed, e.registry = st.Skills, len(st.Skills.Guidance)
+			for i := range st.Skills.Tools {
+				t := &st.Skills.Tools[i]
+				e.registry += 256 + len(t.Description) + len(t.ArgsSchema) + len(t.ResultSchema)
+			}
+		}
+		cost += e.registry + len(st.Marks)*64 + len(st.Keys)*160
+		for k, v := range st.Metadata {
+			cost += 64 + len(k) + len(v)
+		}
+		if st.Turn != nil {
+			for i := range st.Turn.Calls {
+				cost += 256 + len(st.Turn.Calls[i].Args)
+			}
 		}
 	}
 	c.bytes += cost - e.cost
@@ -104,11 +117,9 @@ func (c *stateCache) advance(e *cacheEntry, st *State) {
 		if !e.state.CompareAndSwap(old, st) {
 			continue
 		}
-		if old == nil || old.Skills != st.Skills {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.weigh(e)
-		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.weigh(e)
 		return
 	}
 }
@@ -125,25 +136,15 @@ func (s *Service) refresh(ctx context.Context, key sessionKey, entry *cacheEntry
 		st = s.loadCheckpoint(ctx, key)
 	}
 	folded := st.N
-	entries, err := s.engine.Read(ctx, key.tenant, key.id, st.Seq, 0, false)
+	st, err := s.foldOn(ctx, key, st)
 	switch {
-	case errors.Is(err, ErrPurged):
+	case errors.Is(err, ErrPurged) || err == nil && st.Seq == 0:
 		s.cache.forget(entry)
 		return nil, errNoSession
 	case err != nil:
-		return nil, unavailable(err)
-	}
-	for _, e := range entries {
-		if st, err = st.Apply(e); err != nil {
-			return nil, err
-		}
-	}
-	if st.Seq == 0 {
-		s.cache.forget(entry)
-		return nil, errNoSession
-	}
-	if st.Deleted {
-		s.finishDelete(ctx, key, st, len(entries))
+		return nil, err
+	case st.Deleted:
+		s.finishDelete(ctx, key, st, st.N-folded)
 		s.cache.forget(entry)
 		return nil, errNoSession
 	}
@@ -154,16 +155,44 @@ func (s *Service) refresh(ctx context.Context, key sessionKey, entry *cacheEntry
 	return st, nil
 }
 
+// foldOn returns the state with everything that came after it.
+func (s *Service) foldOn(ctx context.Context, key sessionKey, st *State) (*State, error) {
+	for {
+		entries, err := s.engine.Read(ctx, key.tenant, key.id, st.Seq, 0, false)
+		switch {
+		case errors.Is(err, ErrPurged):
+			return nil, err
+		case err != nil:
+			return nil, unavailable(err)
+		case len(entries) == 0:
+			return st, nil
+		}
+		for _, e := range entries {
+			if st, err = st.Apply(e); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
 var errNoSession = refuse(CodeSessionNotFound, "there is no such session; check the id, or create one with POST /v1/sessions")
 
-// finishDelete purges what a delete left behind when its process died between the tombstone and the purge.
-func (s *Service) finishDelete(ctx context.Context, key sessionKey, st *State, records int) {
-	if records <= 1 {
+// finishDelete removes what a delete left behind when its process died between the tombstone and the purge.
+func (s *Service) finishDelete(ctx context.Context, key sessionKey, st *State, facts int64) {
+	if facts <= 1 {
 		return
 	}
-	if err := s.engine.Purge(ctx, key.tenant, key.id, st.Seq); err != nil {
-		s.log.Warn("Purging a deleted session did not work; the next access tries again", "session_id", key.id, "err", err)
+	if err := s.remove(ctx, key, st.Seq); err != nil {
+		s.log.Warn("Removing a deleted session did not work; the next access tries again", "session_id", key.id, "err", err)
 	}
+}
+
+// remove takes away everything that a session stored but its tombstone.
+func (s *Service) remove(ctx context.Context, key sessionKey, tombstone Seq) error {
+	return errors.Join(
+		s.engine.Purge(ctx, key.tenant, key.id, tombstone),
+		s.engine.Delete(ctx, key.tenant, checkpointKey(key)),
+	)
 }
 
 // checkpoint is what is stored: the positions in State mean nothing in another history.
@@ -182,7 +211,13 @@ func (s *Service) loadCheckpoint(ctx context.Context, key sessionKey) *State {
 		return empty
 	}
 	var cp checkpoint
-	if json.Unmarshal(raw, &cp) != nil || cp.Epoch != s.engine.Epoch() || cp.State == nil || cp.State.Version != StateVersion || cp.State.Skills == nil {
+	if json.Unmarshal(raw, &cp) != nil || cp.Epoch != s.engine.Epoch() || cp.State == nil || cp.State.Version != StateVersion ||
+		cp.State.Skills == nil || cp.State.Seq == 0 {
+		return empty
+	}
+	// A loss of power may take the end of the log and leave a checkpoint of it.
+	facts, err := s.engine.Read(ctx, key.tenant, key.id, cp.State.Seq-1, 1, false)
+	if err != nil || len(facts) == 0 || facts[0].Seq != cp.State.Seq || facts[0].N != cp.State.N {
 		return empty
 	}
 	return cp.State
@@ -190,6 +225,9 @@ func (s *Service) loadCheckpoint(ctx context.Context, key sessionKey) *State {
 
 // saveCheckpoint is an optimisation: when it does not work, more is folded next time.
 func (s *Service) saveCheckpoint(ctx context.Context, key sessionKey, st *State) {
+	if !st.Ended.IsZero() {
+		return
+	}
 	raw, err := api.Marshal(checkpoint{Epoch: s.engine.Epoch(), State: st})
 	if err == nil && len(raw) < s.engine.MaxRecord() {
 		err = s.engine.Put(ctx, key.tenant, checkpointKey(key), raw)

@@ -31,20 +31,31 @@ func (s *Service) ToolCalls(ctx context.Context, tenant string, id uuid.UUID, st
 	if st.Turn == nil {
 		return list, nil
 	}
+	settled := callFinder{}
+	for _, c := range st.Turn.Calls {
+		if wanted(c) && c.Status == api.ToolCallSettled {
+			settled[c.ID] = nil
+		}
+	}
+	if len(settled) > 0 {
+		// The message that made the calls comes after the announcement of its step.
+		err := s.scan(ctx, key, st.Turn.StepSeq, func(_ Entry, event api.Event) bool {
+			settled.visit(event)
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	now := time.Now()
 	for _, c := range st.Turn.Calls {
-		if !wanted(c) {
-			continue
+		switch {
+		case !wanted(c):
+		case settled[c.ID] != nil:
+			list.ToolCalls = append(list.ToolCalls, *settled[c.ID])
+		default:
+			list.ToolCalls = append(list.ToolCalls, st.view(&c, now))
 		}
-		view := st.view(&c, now)
-		if c.Status == api.ToolCallSettled {
-			found, err := s.findCall(ctx, key, st, c.ID)
-			if err != nil {
-				return nil, err
-			}
-			view = *found
-		}
-		list.ToolCalls = append(list.ToolCalls, view)
 	}
 	return list, nil
 }

@@ -10,19 +10,25 @@ import (
 	"treadle/api"
 )
 
-// startTurn decides on a user's input. A repeated key returns the turn that it started, and no draft.
-func (s *State) startTurn(now time.Time, req *api.TurnCreate, key *Idempotency) (d *draft, existing uuid.UUID, err error) {
-	if key != nil {
-		for _, k := range s.Keys {
-			if k.Key != key.Key {
-				continue
-			}
-			if k.Body != key.Body {
-				return nil, uuid.Nil, refuse(CodeIdempotencyKeyReused, "this Idempotency-Key came with another body before; use a new key for a new request").with("turn_id", k.Turn)
-			}
-			return nil, k.Turn, nil
-		}
+// keyedTurn returns the turn that an earlier request with the key started; none if there was none, or without a key.
+func (s *State) keyedTurn(key *Idempotency) (uuid.UUID, error) {
+	if key == nil {
+		return uuid.Nil, nil
 	}
+	for _, k := range s.Keys {
+		if k.Key != key.Key {
+			continue
+		}
+		if k.Body != key.Body {
+			return uuid.Nil, refuse(CodeIdempotencyKeyReused, "this Idempotency-Key came with another body before; use a new key for a new request").with("turn_id", k.Turn)
+		}
+		return k.Turn, nil
+	}
+	return uuid.Nil, nil
+}
+
+// startTurn decides on a user's input.
+func (s *State) startTurn(now time.Time, req *api.TurnCreate, key *Idempotency) (d *draft, id uuid.UUID, err error) {
 	if err := s.refuseEnded(); err != nil {
 		return nil, uuid.Nil, err
 	}

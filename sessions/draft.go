@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,6 +63,9 @@ func (d *draft) record() (*Record, error) {
 	// The end of a session is its last word: it has its status event before it.
 	if status := d.next.Status(); status != d.base.Status() && status != api.StatusEnded {
 		d.add(&api.StatusChanged{Status: status})
+	}
+	if len(d.events) > MaxRecordEvents {
+		return nil, fmt.Errorf("a record of %d events, at most %d are counted by cursors", len(d.events), MaxRecordEvents)
 	}
 	rec := &Record{V: RecordVersion, CommandID: newID(d.now), N: d.base.N + 1, Term: d.term, Private: d.private}
 	for _, event := range d.events {

@@ -37,6 +37,9 @@ type Record struct {
 	Summary *Summary `json:"summary,omitempty"`
 }
 
+// MaxRead is about how many bytes of encoded records one Read returns, at least one record.
+const MaxRead = 4 << 20
+
 // MaxRecordEvents bounds the events of one record; a cursor counts them within their record.
 const MaxRecordEvents = 1000
 
@@ -102,6 +105,30 @@ type Entry struct {
 	*Record
 }
 
+// decode returns the entry's events. It refuses those of a newer version: what they mean is not known here.
+func (e Entry) decode() ([]api.Event, error) {
+	if e.V > RecordVersion {
+		return nil, refuse(CodeSessionUnsupported, "this session was written by a newer version of the server; upgrade this replica")
+	}
+	events := make([]api.Event, len(e.Events))
+	for i, raw := range e.Events {
+		event, err := decodeEvent(raw)
+		if err != nil {
+			return nil, err
+		}
+		events[i] = event
+	}
+	return events, nil
+}
+
+func decodeEvent(raw json.RawMessage) (api.Event, error) {
+	event, err := api.DecodeEvent(raw)
+	if err != nil {
+		return nil, &Error{Code: CodeSessionUnsupported, Detail: "this session holds a fact that this replica does not know; upgrade this replica", Err: err}
+	}
+	return event, nil
+}
+
 // The errors of a Log. Everything else that a Log returns is a fault of the engine, to be retried or reported as such.
 var (
 	// ErrConflict: the session's last fact is not the one that the writer expected. Nothing was stored.
@@ -129,8 +156,8 @@ type Log interface {
 	AppendDelta(ctx context.Context, tenant string, session uuid.UUID, rec *Record) error
 
 	// Read returns the session's entries after the position, at least all that were acknowledged before the call, oldest first.
-	// It stops after about limit entries (0: no limit; an engine may return fewer than limit only at the end). With deltas
-	// false it returns facts only. It never returns entries with a hole between them.
+	// It stops after limit entries (0: no limit) or some MaxRead bytes, whatever comes first: whoever wants all goes on from the
+	// last entry until there is none. With deltas false it returns facts only. It never returns entries with a hole between them.
 	// A session without entries gives none and no error; ErrPurged, if after > 0 and the session has nothing left.
 	Read(ctx context.Context, tenant string, session uuid.UUID, after Seq, limit int, deltas bool) ([]Entry, error)
 

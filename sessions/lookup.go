@@ -24,23 +24,23 @@ func (s *Service) scan(ctx context.Context, key sessionKey, after Seq, visit fun
 		if err != nil {
 			return unavailable(err)
 		}
+		if len(entries) == 0 {
+			return nil
+		}
 		for _, e := range entries {
 			for _, raw := range e.Events {
 				if len(types) > 0 && !slices.Contains(types, api.EventType(raw)) {
 					continue
 				}
-				event, err := api.DecodeEvent(raw)
+				event, err := decodeEvent(raw)
 				if err != nil {
-					return &Error{Code: CodeSessionUnsupported, Detail: "this session holds a fact that this replica does not know; upgrade this replica", Err: err}
+					return err
 				}
 				if !visit(e, event) {
 					return nil
 				}
 			}
 			after = e.Seq
-		}
-		if len(entries) < chunk {
-			return nil
 		}
 	}
 }
@@ -122,41 +122,47 @@ func (s *Service) readTurn(ctx context.Context, key sessionKey, st *State, id uu
 
 // findCall reads one call with its result.
 func (s *Service) findCall(ctx context.Context, key sessionKey, st *State, id uuid.UUID) (*api.ToolCall, error) {
-	var call *api.ToolCall
+	f := callFinder{id: nil}
 	err := s.scan(ctx, key, st.markBefore(id).start(), func(_ Entry, event api.Event) bool {
-		switch ev := event.(type) {
-		case *api.MessageEvent:
-			for _, c := range ev.ToolCalls {
-				if c.ToolCallID == id {
-					call = &api.ToolCall{
-						ID: id, SessionID: ev.SessionID, TurnID: ev.TurnID, Tool: c.Tool, Source: api.SourcePage, Args: c.Args,
-						Step: ev.Step, Status: api.ToolCallQueued, Time: ev.Time,
-					}
-				}
-			}
-		case *api.ToolCallEvent:
-			if call != nil && ev.ToolCallID == id {
-				call.Source, call.Status, call.Attempt, call.MayHaveRun, call.Deadline = ev.Source, api.ToolCallPending, ev.Attempt, ev.MayHaveRun, ev.Deadline
-			}
-		case *api.ToolProgress:
-			if call != nil && ev.ToolCallID == id {
-				call.Deadline = ev.Deadline
-			}
-		case *api.ToolResultEvent:
-			if call != nil && ev.ToolCallID == id {
-				call.Status, call.Result, call.SettledBy = api.ToolCallSettled, &ev.Result, ev.SettledBy
-				return false
-			}
-		}
-		return call != nil || event.Header().Time.UnixMilli() <= unixMilli(id)
+		f.visit(event)
+		return f[id] == nil && event.Header().Time.UnixMilli() <= unixMilli(id) || f[id] != nil && f[id].Result == nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if call == nil {
+	if f[id] == nil {
 		return nil, errNotOpen
 	}
-	return call, nil
+	return f[id], nil
+}
+
+// callFinder collects the calls whose ids are its keys.
+type callFinder map[uuid.UUID]*api.ToolCall
+
+func (f callFinder) visit(event api.Event) {
+	switch ev := event.(type) {
+	case *api.MessageEvent:
+		for _, c := range ev.ToolCalls {
+			if _, wanted := f[c.ToolCallID]; wanted {
+				f[c.ToolCallID] = &api.ToolCall{
+					ID: c.ToolCallID, SessionID: ev.SessionID, TurnID: ev.TurnID, Tool: c.Tool, Source: api.SourcePage, Args: c.Args,
+					Step: ev.Step, Status: api.ToolCallQueued, Time: ev.Time,
+				}
+			}
+		}
+	case *api.ToolCallEvent:
+		if c := f[ev.ToolCallID]; c != nil {
+			c.Source, c.Status, c.Attempt, c.MayHaveRun, c.Deadline = ev.Source, api.ToolCallPending, ev.Attempt, ev.MayHaveRun, ev.Deadline
+		}
+	case *api.ToolProgress:
+		if c := f[ev.ToolCallID]; c != nil {
+			c.Deadline = ev.Deadline
+		}
+	case *api.ToolResultEvent:
+		if c := f[ev.ToolCallID]; c != nil {
+			c.Status, c.Result, c.SettledBy = api.ToolCallSettled, &ev.Result, ev.SettledBy
+		}
+	}
 }
 
 // Turns lists a session's turns, newest first: those that started before the named one.

@@ -20,7 +20,7 @@ type action struct {
 func (s *State) nextAction(now time.Time, turn Seq, term Seq, readers int, limits *Limits) action {
 	t := s.Turn
 	switch {
-	case t == nil || t.Seq != turn:
+	case t == nil || t.Seq != turn || !s.Ended.IsZero():
 		return action{over: true}
 	case t.Term != term:
 		return action{lost: true}

@@ -30,7 +30,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		job, err := s.engine.Receive(receiving)
+		job, err := s.receive(receiving)
 		if err != nil {
 			if receiving.Err() != nil {
 				<-ctx.Done()
@@ -43,6 +43,22 @@ func (s *Service) Run(ctx context.Context) error {
 			s.work(ctx, job)
 		})
 	}
+}
+
+// receive waits for a job, and takes none once ctx has ended or the service drains.
+func (s *Service) receive(ctx context.Context) (*Job, error) {
+	if err := ctx.Err(); err != nil || s.refuseDraining() != nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	job, err := s.engine.Receive(ctx)
+	if err == nil && ctx.Err() != nil {
+		if err := job.Release(); err != nil {
+			s.log.Warn("Giving a turn back did not work; it will be taken over when its hold runs out", "session_id", job.Session, "err", err)
+		}
+		return nil, ctx.Err()
+	}
+	return job, err
 }
 
 // run is one turn in the hands of this replica. Its goroutine owns everything but job; a second one follows the log for it.
@@ -133,32 +149,30 @@ func (r *run) currentJob() *Job {
 // drive returns nil when the turn has ended, errLost when it belongs to another replica, and any other error when it cannot go on here.
 func (r *run) drive(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	defer following.Wait()
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
 	defer cancel()
+	helpers.Go(func() { r.keep(ctx) })
 	if err := r.open(ctx); err != nil {
 		return err
 	}
 	if r.state.Turn == nil || r.state.Turn.Seq != r.turn {
 		return nil
 	}
-	follower, err := r.service.engine.Follow(ctx, r.key.tenant, r.key.id, r.state.Seq)
-	if err != nil {
-		return err
-	}
-	defer follower.Close()
-	following.Go(func() { r.follow(ctx, follower) })
+	from := r.state.Seq
+	helpers.Go(func() { r.follow(ctx, from) })
 	if err := r.own(ctx); err != nil {
 		return err
 	}
 	for {
 		act := r.state.nextAction(time.Now(), r.turn, r.term, r.service.readers.of(r.key), &r.service.limits)
+		var err error
 		switch {
 		case act.over:
 			if r.state.Ended.IsZero() {
 				r.service.histories.put(r.key, r.history, r.state.Seq)
+				r.checkpoint(ctx)
 			}
-			r.checkpoint(ctx)
 			return nil
 		case act.lost:
 			return errLost
@@ -167,7 +181,7 @@ func (r *run) drive(ctx context.Context) error {
 		case act.draft != nil:
 			err = r.append(ctx, act.draft)
 		default:
-			err = r.awaitCalls(ctx, act.wait)
+			err = r.await(ctx, act.wait, r.service.drained)
 		}
 		if err != nil && !errors.Is(err, ErrConflict) {
 			return err
@@ -211,24 +225,49 @@ func (r *run) own(ctx context.Context) error {
 	}
 }
 
-// follow hands on facts and keeps the job until ctx ends or the log gives no more.
-func (r *run) follow(ctx context.Context, follower Follower) {
-	defer close(r.facts)
-	interval := r.service.engine.KeepInterval()
-	kept := time.Now()
+// keep holds on to the job until ctx ends.
+func (r *run) keep(ctx context.Context) {
+	tick := time.NewTicker(r.service.engine.KeepInterval())
+	defer tick.Stop()
 	for {
-		entries, err := follower.Next(ctx, interval)
-		if err != nil {
-			return
-		}
-		if time.Since(kept) >= interval {
-			kept = time.Now()
+		select {
+		case <-tick.C:
 			if err := r.currentJob().Keep(); err != nil {
 				r.service.log.Warn("Keeping a turn did not work; it may be taken over", "session_id", r.key.id, "err", err)
 			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// follow hands on the facts after a position, until ctx ends or the session is gone. While the engine has a fault it tries again.
+func (r *run) follow(ctx context.Context, after Seq) {
+	defer close(r.facts)
+	for {
+		follower, err := r.service.engine.Follow(ctx, r.key.tenant, r.key.id, after)
+		if err == nil {
+			after, err = r.handOn(ctx, follower, after)
+			follower.Close()
+		}
+		if ctx.Err() != nil || errors.Is(err, ErrPurged) || errors.Is(err, ErrCursorAhead) {
+			return
+		}
+		r.service.log.Warn("Following a session's log did not work; trying again", "session_id", r.key.id, "err", err)
+		pause(ctx, retryEvery)
+	}
+}
+
+// handOn passes facts to the run until the follower fails, and returns the position up to which it has.
+func (r *run) handOn(ctx context.Context, follower Follower, after Seq) (Seq, error) {
+	for {
+		entries, err := follower.Next(ctx, time.Hour)
+		if err != nil {
+			return after, err
 		}
 		var facts []Entry
 		for _, e := range entries {
+			after = e.Seq
 			if e.Kind() != KindDelta {
 				facts = append(facts, e)
 			}
@@ -239,7 +278,7 @@ func (r *run) follow(ctx context.Context, follower Follower) {
 		select {
 		case r.facts <- facts:
 		case <-ctx.Done():
-			return
+			return after, ctx.Err()
 		}
 	}
 }
@@ -250,13 +289,9 @@ func (r *run) take(facts []Entry) error {
 		if e.Seq <= r.state.Seq {
 			continue
 		}
-		events := make([]api.Event, len(e.Events))
-		for i, raw := range e.Events {
-			event, err := api.DecodeEvent(raw)
-			if err != nil {
-				return err
-			}
-			events[i] = event
+		events, err := e.decode()
+		if err != nil {
+			return err
 		}
 		next, err := r.state.apply(e, events)
 		if err != nil {
@@ -275,17 +310,8 @@ func (r *run) advance(next *State, e Entry, events []api.Event) {
 	r.service.cache.advance(r.service.cache.entry(r.key), next)
 }
 
-// awaitCalls is await while nothing but the page is to be waited for.
-func (r *run) awaitCalls(ctx context.Context, wait time.Duration) error {
-	return r.awaitOr(ctx, wait, r.service.drained)
-}
-
-// await waits for facts, at most for wait.
-func (r *run) await(ctx context.Context, wait time.Duration) error {
-	return r.awaitOr(ctx, wait, nil)
-}
-
-func (r *run) awaitOr(ctx context.Context, wait time.Duration, drained <-chan struct{}) error {
+// await waits for facts and takes them in, at most for wait, or until drained is closed; nil never is.
+func (r *run) await(ctx context.Context, wait time.Duration, drained <-chan struct{}) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -300,6 +326,7 @@ func (r *run) awaitOr(ctx context.Context, wait time.Duration, drained <-chan st
 	}
 }
 
+// taken takes in what came from r.facts.
 func (r *run) taken(ctx context.Context, facts []Entry, ok bool) error {
 	if !ok {
 		if err := ctx.Err(); err != nil {
@@ -316,33 +343,30 @@ var errFollowEnded = errors.New("the log gives no more facts")
 const retryEvery = 250 * time.Millisecond
 
 // append appends a draft as the owner. When another fact came first it takes that in and returns ErrConflict, for the caller to
-// decide again. While the log is unavailable it keeps trying: what a model said is not thrown away for a full disk.
+// decide again. It does so, too, after a while, when the log is unavailable: what a model said is not thrown away for a full disk,
+// but what it leads to, deadlines above all, is decided when it can be stored.
 func (r *run) append(ctx context.Context, d *draft) error {
 	d.term = r.term
-	for {
-		next, rec, err := r.service.append(ctx, r.key, d)
-		switch {
-		case err == nil:
-			r.advance(next, Entry{Seq: next.Seq, Record: rec}, d.events)
-			return nil
-		case errors.Is(err, ErrConflict):
-			// The fact that came first is stored, so it is on its way.
-			for r.state.Seq == d.base.Seq {
-				if err := r.await(ctx, time.Second); err != nil {
-					return err
-				}
+	next, rec, err := r.service.append(ctx, r.key, d)
+	switch {
+	case err == nil:
+		r.advance(next, Entry{Seq: next.Seq, Record: rec}, d.events)
+		return nil
+	case errors.Is(err, ErrConflict):
+		// The fact that came first is stored, so it is on its way.
+		for r.state.Seq == d.base.Seq {
+			if err := r.await(ctx, time.Second, nil); err != nil {
+				return err
 			}
-			return ErrConflict
-		case !isUnavailable(err):
+		}
+		return ErrConflict
+	case isUnavailable(err):
+		if err := r.await(ctx, retryEvery, nil); err != nil {
 			return err
 		}
-		if err := r.await(ctx, retryEvery); err != nil {
-			return err
-		}
-		if r.state.Seq != d.base.Seq {
-			return ErrConflict
-		}
+		return ErrConflict
 	}
+	return err
 }
 
 // checkpoint saves the state when enough facts came since this run began, so that opening the session stays cheap.

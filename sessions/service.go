@@ -3,7 +3,9 @@ package sessions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -82,6 +84,10 @@ func New(cfg Config) (*Service, error) {
 	}
 	if s.engine == nil {
 		return nil, errors.New("sessions: an engine is needed")
+	}
+	// A message stands in one record with its calls' offers, or with the turn's end, which repeat what it holds.
+	if most := s.engine.MaxRecord() / 4; s.limits.MaxAnswerBytes > most || s.limits.MaxInputBytes > most {
+		return nil, fmt.Errorf("sessions: max_answer_bytes and max_input_bytes can be at most %d with this log", most)
 	}
 	for _, m := range cfg.Models {
 		if _, double := s.models[m.Name]; double || m.Name == "" {
@@ -179,7 +185,7 @@ func (s *Service) commit(ctx context.Context, key sessionKey, decide func(*State
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
 	defer cancel()
 	st, fresh := entry.state.Load(), false
-	for {
+	for conflicts := 0; ; conflicts++ {
 		if st == nil {
 			var err error
 			if st, err = s.refresh(ctx, key, entry); err != nil {
@@ -206,6 +212,19 @@ func (s *Service) commit(ctx context.Context, key sessionKey, decide func(*State
 			return nil, unavailable(ctx.Err())
 		}
 		st = nil
+		if conflicts > 2 {
+			pause(ctx, rand.N(5*time.Millisecond))
+		}
+	}
+}
+
+// pause waits, or less if ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -35,25 +35,32 @@ func (s *Service) CreateSession(ctx context.Context, tenant string, req *api.Ses
 		return nil, err
 	}
 	idem := idempotency(idempotencyKey, req)
-	model, err := s.chooseModel(req.Model)
-	if err != nil {
-		return nil, err
-	}
-	req.Model = model
 	id, err := uuid.NewV7() // its time is finer than newID's, so that lists by id are lists by age
 	if err != nil {
 		return nil, fmt.Errorf("making an id: %w", err)
 	}
+	reserved := true
 	if idem != nil {
-		if id, err = s.reserveSession(ctx, tenant, id, idem); err != nil {
+		if id, reserved, err = s.reserveSession(ctx, tenant, id, idem); err != nil {
 			return nil, err
 		}
 	}
 	key := sessionKey{tenant, id}
+	if !reserved { // the same request came before, but may have got no further
+		if st, err := s.state(ctx, key); !errors.Is(err, errNoSession) {
+			if err != nil {
+				return nil, err
+			}
+			return s.show(st), nil
+		}
+	}
+	if req.Model, err = s.chooseModel(req.Model); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
 	defer cancel()
 	st, _, err := s.append(ctx, key, createSession(id, time.Now(), req, idem))
-	if errors.Is(err, ErrConflict) { // the same request came before
+	if errors.Is(err, ErrConflict) { // the same request came at the same time, or the session was deleted
 		st, err = s.state(ctx, key)
 		if errors.Is(err, errNoSession) {
 			err = refuse(CodeIdempotencyKeyReused, "the session that this Idempotency-Key created was deleted; use a new key")
@@ -66,28 +73,28 @@ func (s *Service) CreateSession(ctx context.Context, tenant string, req *api.Ses
 	return s.show(st), nil
 }
 
-// reserveSession ties a key to the id of the session that it creates, and returns the id that it is tied to.
-func (s *Service) reserveSession(ctx context.Context, tenant string, id uuid.UUID, idem *Idempotency) (uuid.UUID, error) {
+// reserveSession ties a key to the id of the session that it creates, and returns the id that it is tied to and whether that is new.
+func (s *Service) reserveSession(ctx context.Context, tenant string, id uuid.UUID, idem *Idempotency) (uuid.UUID, bool, error) {
 	type reservation struct {
 		Session uuid.UUID `json:"session"`
 		Body    string    `json:"body"`
 	}
 	mine, err := json.Marshal(reservation{id, idem.Body})
 	if err != nil {
-		return id, err
+		return id, false, err
 	}
-	stored, _, err := s.engine.Create(ctx, tenant, "create."+idem.Key, mine, createKeyTTL)
+	stored, created, err := s.engine.Create(ctx, tenant, "create."+idem.Key, mine, createKeyTTL)
 	if err != nil {
-		return id, unavailable(err)
+		return id, false, unavailable(err)
 	}
 	var there reservation
 	if err := json.Unmarshal(stored, &there); err != nil {
-		return id, fmt.Errorf("reading the reservation of an idempotency key: %w", err)
+		return id, false, fmt.Errorf("reading the reservation of an idempotency key: %w", err)
 	}
 	if there.Body != idem.Body {
-		return id, refuse(CodeIdempotencyKeyReused, "this Idempotency-Key came with another body before; use a new key for a new request").with("session_id", there.Session)
+		return id, false, refuse(CodeIdempotencyKeyReused, "this Idempotency-Key came with another body before; use a new key for a new request").with("session_id", there.Session)
 	}
-	return there.Session, nil
+	return there.Session, created, nil
 }
 
 // idempotency hashes a keyed request; without a key there is nothing to remember.
@@ -214,11 +221,8 @@ func (s *Service) DeleteSession(ctx context.Context, tenant string, id uuid.UUID
 	s.histories.take(key)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
 	defer cancel()
-	if err := s.engine.Delete(ctx, tenant, checkpointKey(key)); err != nil {
-		s.log.Warn("Removing a checkpoint did not work", "session_id", id, "err", err)
-	}
-	if err := s.engine.Purge(ctx, tenant, id, st.Seq); err != nil {
-		return unavailable(fmt.Errorf("purging session %s: %w", id, err))
+	if err := s.remove(ctx, key, st.Seq); err != nil {
+		return unavailable(fmt.Errorf("removing session %s: %w", id, err))
 	}
 	return nil
 }

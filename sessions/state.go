@@ -168,19 +168,12 @@ func (s *State) tool(name string) *api.Tool {
 // Apply returns the state after one more fact. Deltas and facts that are already part of s change nothing. An error
 // means that this replica cannot go on with the session: a hole, or a fact of a newer version.
 func (s *State) Apply(e Entry) (*State, error) {
-	if e.N == 0 || e.Seq <= s.Seq {
+	if e.N == 0 || e.Seq <= s.Seq || s.Deleted {
 		return s, nil
 	}
-	if e.V > RecordVersion {
-		return nil, refuse(CodeSessionUnsupported, "this session was written by a newer version of the server; upgrade this replica")
-	}
-	events := make([]api.Event, len(e.Events))
-	for i, raw := range e.Events {
-		event, err := api.DecodeEvent(raw)
-		if err != nil {
-			return nil, &Error{Code: CodeSessionUnsupported, Detail: "this session holds a fact that this replica does not know; upgrade this replica", Err: err}
-		}
-		events[i] = event
+	events, err := e.decode()
+	if err != nil {
+		return nil, err
 	}
 	return s.apply(e, events)
 }
@@ -224,7 +217,7 @@ func (s *State) fold(event api.Event, e Entry, index int) {
 	case *api.ToolsReplaced:
 		s.Skills, s.RegistrySeq = e.Private.Registry, e.Seq
 	case *api.SessionEnded:
-		s.Session, s.Ended, s.Updated, s.Deleted = ev.SessionID, ev.Time, ev.Time, ev.Deleted
+		s.Session, s.Ended, s.Updated, s.Deleted, s.Turn = ev.SessionID, ev.Time, ev.Time, ev.Deleted, nil
 	case *api.TurnStarted:
 		s.foldTurnStarted(ev, e)
 	case *api.TurnCompleted, *api.TurnFailed, *api.TurnCanceled:
@@ -328,11 +321,13 @@ func (s *State) foldOffer(event api.Event, e Entry, index int) {
 		}
 		c.Progress++
 		c.Deadline = ev.Deadline
-		if c.Claim != nil {
-			claim := *c.Claim
-			claim.Expires = ev.Time.Add(time.Duration(claim.LeaseMS) * time.Millisecond)
-			c.Claim = &claim
+		if !c.claimed(ev.Time) {
+			c.Claim = nil // somebody goes on with the call, but not the client whose lease ran out
+			return
 		}
+		claim := *c.Claim
+		claim.Expires = ev.Time.Add(time.Duration(claim.LeaseMS) * time.Millisecond)
+		c.Claim = &claim
 	}
 }
 

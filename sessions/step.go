@@ -67,8 +67,11 @@ func (r *run) retry(ctx context.Context, step, tries int, fault *ModelError, sho
 		}
 	}
 	pause := max(fault.RetryAfter, backoff(tries))
+	if pause > r.service.limits.TurnTime-r.modelTime {
+		return r.fail(ctx, step, fault, false)
+	}
 	for until := time.Now().Add(pause); time.Now().Before(until); {
-		if err := r.await(ctx, time.Until(until)); err != nil {
+		if err := r.await(ctx, time.Until(until), nil); err != nil {
 			return err
 		}
 		if !r.inStep(step) {
@@ -124,8 +127,12 @@ func (r *run) answer(ctx context.Context, step int, a *Answer) error {
 		}
 	}
 	err := r.appendStep(ctx, step, func(st *State) *draft { return st.answer(time.Now(), a, args, faults, &r.service.limits) })
-	if errors.Is(err, errStepOver) {
+	var refused *Error
+	switch {
+	case errors.Is(err, errStepOver):
 		return nil
+	case errors.As(err, &refused) && refused.Code == CodeBodyTooLarge:
+		return r.fail(ctx, step, &ModelError{Class: "output_limit", Message: "The model's answer is larger than the log can store in one piece."}, true)
 	}
 	return err
 }

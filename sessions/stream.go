@@ -50,27 +50,53 @@ type Stream struct {
 // ErrStreamOver tells a client that resumes at the very end of an ended session that nothing will ever follow.
 var ErrStreamOver = errors.New("the session has ended and the reader has seen its end")
 
+// StreamTurn starts a turn like StartTurn and opens its stream. When there is no room for a stream no turn is started.
+func (s *Service) StreamTurn(ctx context.Context, tenant string, id uuid.UUID, req *api.TurnCreate, idempotencyKey string) (*api.Turn, *Stream, error) {
+	key := sessionKey{tenant, id}
+	if err := s.readers.add(key); err != nil {
+		return nil, nil, err
+	}
+	turn, err := s.StartTurn(ctx, tenant, id, req, idempotencyKey)
+	var stream *Stream
+	if err == nil {
+		stream, err = s.openStream(ctx, key, StreamQuery{Turn: turn.ID})
+	}
+	if err != nil {
+		s.readers.remove(key)
+		return nil, nil, err
+	}
+	return turn, stream, nil
+}
+
 // OpenStream opens a stream. The first frames are there at once: ready, or reset when the cursor is not of this history. It
 // returns ErrStreamOver when there will never be anything to read.
 func (s *Service) OpenStream(ctx context.Context, tenant string, id uuid.UUID, q StreamQuery) (*Stream, error) {
 	key := sessionKey{tenant, id}
+	if err := s.readers.add(key); err != nil {
+		return nil, err
+	}
+	stream, err := s.openStream(ctx, key, q)
+	if err != nil {
+		s.readers.remove(key)
+	}
+	return stream, err
+}
+
+// openStream opens a stream for which there is room.
+func (s *Service) openStream(ctx context.Context, key sessionKey, q StreamQuery) (*Stream, error) {
 	st, err := s.state(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	stream := &Stream{service: s, key: key, tag: cursorTag(s.engine.Epoch(), id), status: st.Status()}
+	stream := &Stream{service: s, key: key, tag: cursorTag(s.engine.Epoch(), key.id), status: st.Status()}
 	after, reset, err := stream.start(ctx, st, q)
 	if err != nil {
 		return nil, err
 	}
-	if st.Status() == api.StatusEnded && after >= positionAfter(st.Seq) {
+	if st.Status() == api.StatusEnded && after == positionAfter(st.Seq) {
 		return nil, ErrStreamOver
 	}
-	if err := s.readers.add(key); err != nil {
-		return nil, err
-	}
 	if err := stream.open(ctx, st, q, after, reset); err != nil {
-		s.readers.remove(key)
 		return nil, err
 	}
 	s.metrics.Streams(1)

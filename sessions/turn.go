@@ -24,8 +24,12 @@ func (s *Service) StartTurn(ctx context.Context, tenant string, id uuid.UUID, re
 	var turn uuid.UUID
 	var started *draft
 	st, err := s.commit(ctx, key, func(st *State) (*draft, error) {
-		resolved := *req
 		var err error
+		if turn, err = st.keyedTurn(idem); err != nil || turn != uuid.Nil {
+			started = nil
+			return nil, err
+		}
+		resolved := *req
 		if resolved.Model, err = s.chooseModel(req.Model, st.Model); err != nil {
 			return nil, err
 		}
@@ -125,21 +129,23 @@ func (s *Service) partialText(ctx context.Context, key sessionKey, st *State) st
 	if t == nil || t.Step == 0 || t.Answered {
 		return ""
 	}
-	entries, err := s.engine.Read(ctx, key.tenant, key.id, t.StepSeq, 0, true)
-	if err != nil {
-		return "" // a cancel is worth more than the text that it saves
-	}
 	var text strings.Builder
-	for _, e := range entries {
-		if e.Kind() != KindDelta || e.Term != t.Term {
-			continue
+	for after := t.StepSeq; ; {
+		entries, err := s.engine.Read(ctx, key.tenant, key.id, after, 0, true)
+		if err != nil || len(entries) == 0 {
+			return text.String() // a cancel is worth more than the text that it saves
 		}
-		for _, raw := range e.Events {
-			event, err := api.DecodeEvent(raw)
-			if delta, ok := event.(*api.TextDelta); err == nil && ok && delta.Step == t.Step && delta.Attempt == t.Attempt {
-				text.WriteString(delta.Text)
+		for _, e := range entries {
+			after = e.Seq
+			if e.Kind() != KindDelta || e.Term != t.Term {
+				continue
+			}
+			for _, raw := range e.Events {
+				event, err := api.DecodeEvent(raw)
+				if delta, ok := event.(*api.TextDelta); err == nil && ok && delta.Step == t.Step && delta.Attempt == t.Attempt {
+					text.WriteString(delta.Text)
+				}
 			}
 		}
 	}
-	return text.String()
 }

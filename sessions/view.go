@@ -73,7 +73,7 @@ func (v *view) show(e Entry) []shown {
 		typ := api.EventType(raw)
 		v.turnover(typ, e.Seq)
 		p := positionOf(e, i)
-		if p <= v.after || hidden[typ] || !v.ofTurn(raw) {
+		if p <= v.after || hidden[typ] || typ != api.TypeSessionEnded && !v.ofTurn(raw) {
 			continue
 		}
 		v.after = p

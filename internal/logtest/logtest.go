@@ -146,11 +146,18 @@ func (w *writer) delta(text string) {
 
 func (w *writer) read(after sessions.Seq, deltas bool) []sessions.Entry {
 	w.t.Helper()
-	entries, err := w.engine.Read(w.t.Context(), w.tenant, w.id, after, 0, deltas)
-	if err != nil {
-		w.t.Fatalf("read after %d: %v", after, err)
+	var all []sessions.Entry
+	for {
+		entries, err := w.engine.Read(w.t.Context(), w.tenant, w.id, after, 0, deltas)
+		if err != nil {
+			w.t.Fatalf("read after %d: %v", after, err)
+		}
+		if len(entries) == 0 {
+			return all
+		}
+		all = append(all, entries...)
+		after = all[len(all)-1].Seq
 	}
-	return entries
 }
 
 func record(event api.Event) *sessions.Record {

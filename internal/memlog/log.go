@@ -61,6 +61,8 @@ type session struct {
 
 type stored struct {
 	sessions.Entry
+	// size is about that of the encoded record.
+	size int
 	// vanishes is zero for what stays.
 	vanishes time.Time
 }
@@ -207,6 +209,9 @@ func (l *Log) store(s *session, rec *sessions.Record) sessions.Seq {
 	e := stored{Entry: sessions.Entry{Seq: l.last, Record: rec}}
 	if rec.Kind() == sessions.KindDelta && l.DeltaTTL > 0 {
 		e.vanishes = time.Now().Add(l.DeltaTTL)
+	}
+	for _, raw := range rec.Events {
+		e.size += len(raw)
 	}
 	s.entries = append(s.entries, e)
 	s.announce()

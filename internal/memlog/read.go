@@ -33,12 +33,14 @@ func (l *Log) read(k key, after sessions.Seq, limit int, deltas bool) ([]session
 	}
 	var entries []sessions.Entry
 	first := sort.Search(len(s.entries), func(i int) bool { return s.entries[i].Seq > after })
+	size := 0
 	for _, e := range s.entries[first:] {
-		if limit > 0 && len(entries) == limit {
+		if limit > 0 && len(entries) == limit || size >= sessions.MaxRead {
 			break
 		}
 		if deltas || e.Kind() != sessions.KindDelta {
 			entries = append(entries, e.Entry)
+			size += e.size
 		}
 	}
 	return entries, nil

@@ -33,7 +33,7 @@ func (l *Log) Read(ctx context.Context, tenant string, id uuid.UUID, after sessi
 		return nil, fmt.Errorf("reading a session: %w", err)
 	}
 	var all []sessions.Entry
-	for limit == 0 || len(all) < limit {
+	for (limit == 0 || len(all) < limit) && r.size < sessions.MaxRead {
 		left := 0
 		if limit > 0 {
 			left = limit - len(all)
@@ -62,6 +62,8 @@ type reader struct {
 	filter string
 	cursor uint64
 	target uint64
+	// size is that of the records so far.
+	size int
 }
 
 func newReader(l *Log, pl place, after sessions.Seq, deltas bool) *reader {
@@ -146,6 +148,7 @@ func (r *reader) batch(ctx context.Context, limit int) (entries []sessions.Entry
 			return nil, false, err
 		}
 		entries = append(entries, e)
+		r.size += len(m.Data)
 		previous = m.Sequence
 		pending, ok := headerNumber(m.Header, "Nats-Num-Pending")
 		more = !ok || pending > 0

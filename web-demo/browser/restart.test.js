@@ -67,11 +67,17 @@ describe("a server that is killed and started again", () => {
   it("goes on with the turn whose answer was streaming, without a word twice", async () => {
     const demo = await open();
     const { page } = demo;
+    await page.evaluate((story) => {
+      globalThis.wrong = [];
+      const look = () => document.querySelectorAll(".reply").forEach(({ textContent: text }) => story.startsWith(text) || wrong.push(text));
+      new MutationObserver(look).observe(document.getElementById("turns"), { subtree: true, childList: true, characterData: true });
+    }, STORY);
     await demo.say("story");
     await page.waitForSelector('.reply.streaming:has-text("word20 ")');
     await restart(() => page.waitForSelector("#connection[data-state=reconnecting]"));
     await demo.ended(1);
     assert.deepEqual(await demo.replies(1), [STORY]);
+    assert.deepEqual(await page.evaluate(() => wrong), [], "at no time");
     assert.equal(await demo.count(".turn"), 1);
     assert.equal(await demo.count(".activity-turn"), 1);
     const voided = await eventsOf(server.url, demo.session, "attempt_voided");
