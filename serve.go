@@ -58,7 +58,7 @@ func (s *Server) endpointURL(e **endpoint) string {
 	return (*e).url()
 }
 
-// Serve answers on what Listen bound. It returns nil after Shutdown or Close, and an error if the server cannot go on; it
+// Serve answers on what Listen bound. It returns nil at the end of Shutdown or Close, and an error if the server cannot go on; it
 // must be closed then, too.
 func (s *Server) Serve() error {
 	endpoints := s.endpoints()
@@ -69,15 +69,23 @@ func (s *Server) Serve() error {
 	for _, e := range endpoints {
 		go func() { ended <- e.serve() }()
 	}
-	for range endpoints {
+	ran := s.ran
+	for left := len(endpoints); left > 0; {
 		select {
 		case err := <-ended:
 			if err != nil {
 				return err
 			}
-		case <-s.ran:
-			return s.runErr
+			left--
+		case <-ran:
+			if s.runErr != nil {
+				return s.runErr
+			}
+			ran = nil // the server is ending, and its listeners with it
 		}
+	}
+	if s.ending.Load() {
+		<-s.down
 	}
 	return nil
 }
@@ -105,8 +113,17 @@ func (s *Server) endpoints() []*endpoint {
 // Shutdown ends the server gently and then closes it. From its first moment it is not ready, refuses new sessions and turns,
 // and ends event streams, spread over a short time; results and cancels are still taken. Turns get a few seconds to end;
 // those that do not are resumed by the next start. What was accepted is answered as long as ctx allows. When ctx ends the
-// rest is cut and its error returned. It may be called again, and waits then for the first call.
+// rest is cut and its error returned. It may be called again, and waits then for the first call and returns what that did.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.ending.Store(true)
+	s.once.Do(func() {
+		defer close(s.down)
+		s.downErr = s.shutdown(ctx)
+	})
+	return s.downErr
+}
+
+func (s *Server) shutdown(ctx context.Context) error {
 	held := time.NewTimer(drainHold)
 	defer held.Stop()
 	if s.turns.idle() && s.streams.idle() {

@@ -37,6 +37,12 @@ type Server struct {
 	draining, live context.Context
 	drain, cut     context.CancelFunc
 
+	// once runs the first Shutdown; ending is true from its beginning, down is closed at its end, and downErr is its outcome.
+	once    sync.Once
+	ending  atomic.Bool
+	down    chan struct{}
+	downErr error
+
 	// turns and streams count what is going on; ran is closed when no turn will be taken any more, and runErr says why.
 	turns, streams *gauge
 	ran            chan struct{}
@@ -64,7 +70,7 @@ func New(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, registry: config.Registry, turns: newGauge(), streams: newGauge(), ran: make(chan struct{})}
+	s := &Server{config: config, registry: config.Registry, turns: newGauge(), streams: newGauge(), ran: make(chan struct{}), down: make(chan struct{})}
 	s.keys.Store(keys)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.live, s.cut = context.WithCancel(context.Background())

@@ -19,10 +19,9 @@ func positionOf(e Entry, index int) Position {
 
 func positionAfter(seq Seq) Position { return Position(uint64(seq) * MaxRecordEvents) }
 
-// split returns the position to follow from and whether that lies before a record of which events up to p are to be skipped.
-func (p Position) split() (after Seq, partial bool) {
-	return Seq(p / MaxRecordEvents), p%MaxRecordEvents != 0
-}
+// floor returns where to follow from to get everything behind p: the last record that lies wholly before it. Of the next one, events
+// up to p may have to be skipped.
+func (p Position) floor() Seq { return Seq(p / MaxRecordEvents) }
 
 // cursorTag names a session's history in cursors, so that a cursor of another session or of another store is recognised.
 func cursorTag(epoch string, session uuid.UUID) string {

@@ -106,6 +106,9 @@ func (s *Service) work(ctx context.Context, job *Job) {
 	}
 	s.running[key] = r
 	s.mu.Unlock()
+	if job.Redelivered {
+		s.log.Info("A turn is taken up again", "session_id", job.Session, "turn_seq", job.Turn)
+	}
 	s.metrics.TurnsRunning(1)
 	defer func() {
 		s.mu.Lock()

@@ -266,11 +266,8 @@ func TestCursor(t *testing.T) {
 	if p, ok := parseCursor(tag, formatCursor(tag, 56_998)); !ok || p != 56_998 {
 		t.Errorf("parsed %d, %t", p, ok)
 	}
-	if after, partial := Position(56_998).split(); after != 56 || !partial {
-		t.Errorf("split: %d, %t", after, partial)
-	}
-	if after, partial := Position(57_000).split(); after != 57 || partial {
-		t.Errorf("split: %d, %t", after, partial)
+	if a, b := Position(56_998).floor(), Position(57_000).floor(); a != 56 || b != 57 {
+		t.Errorf("floors %d, %d", a, b)
 	}
 }
 

@@ -127,7 +127,7 @@ func (st *Stream) start(ctx context.Context, state *State, q StreamQuery) (after
 
 // open starts following and queues the first frames.
 func (st *Stream) open(ctx context.Context, state *State, q StreamQuery, after Position, reset string) error {
-	seq, _ := after.split()
+	seq := after.floor()
 	follower, err := st.service.engine.Follow(ctx, st.key.tenant, st.key.id, seq)
 	if errors.Is(err, ErrCursorAhead) || errors.Is(err, ErrPurged) {
 		after, reset = 0, "cursor_out_of_range"
@@ -357,7 +357,7 @@ func (p *pager) add(entries []Entry) {
 // stored adds what the log has.
 func (p *pager) stored(ctx context.Context, from Position) error {
 	s, key := p.stream.service, p.stream.key
-	for after, _ := from.split(); !p.More; {
+	for after := from.floor(); !p.More; {
 		entries, err := s.engine.Read(ctx, key.tenant, key.id, after, readChunk, true)
 		if errors.Is(err, ErrPurged) {
 			return errCursor
@@ -376,7 +376,7 @@ func (p *pager) stored(ctx context.Context, from Position) error {
 
 // live waits for the first events that are shown.
 func (p *pager) live(ctx context.Context, from Position, wait time.Duration) error {
-	seq, _ := from.split()
+	seq := from.floor()
 	follower, err := p.stream.service.engine.Follow(ctx, p.stream.key.tenant, p.stream.key.id, seq)
 	switch {
 	case errors.Is(err, ErrCursorAhead) || errors.Is(err, ErrPurged):

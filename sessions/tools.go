@@ -139,7 +139,7 @@ type toolset struct {
 // compiledTool compiles its schemas when they are first needed: most tools of a session are never called.
 type compiledTool struct {
 	*api.Tool
-	args, result func() (*schema, error)
+	args func() (*schema, error)
 }
 
 // newToolset returns the tools of s, which is not changed afterwards. It fails if s has a name twice, as checkSkills would.
@@ -151,21 +151,11 @@ func newToolset(s *api.Skills) (*toolset, error) {
 			return nil, fmt.Errorf("tool %s stands twice in the registry", quoteShort(tool.Name))
 		}
 		ts.tools[tool.Name] = &compiledTool{
-			Tool:   tool,
-			args:   sync.OnceValues(func() (*schema, error) { return compileArgsSchema(tool.ArgsSchema) }),
-			result: sync.OnceValues(func() (*schema, error) { return compileSchema(tool.ResultSchema) }),
+			Tool: tool,
+			args: sync.OnceValues(func() (*schema, error) { return compileArgsSchema(tool.ArgsSchema) }),
 		}
 	}
 	return ts, nil
-}
-
-// lookup returns the tool of exactly this name.
-func (ts *toolset) lookup(name string) (*api.Tool, bool) {
-	t, ok := ts.tools[name]
-	if !ok {
-		return nil, false
-	}
-	return t.Tool, true
 }
 
 // checkArgs checks a call as a model made it. args are the model's bytes, or {} for no arguments (nothing, whitespace, null). They
@@ -216,17 +206,4 @@ func (ts *toolset) unknownTool(name string) *api.ToolError {
 		}
 	}
 	return &api.ToolError{Code: "TOOL_NOT_FOUND", Message: msg}
-}
-
-// checkOutput holds an output against the tool's result_schema, if it has one. The error is a *schemaError with a pointer into the output.
-func (ts *toolset) checkOutput(name string, raw []byte) error {
-	tool, ok := ts.tools[name]
-	if !ok || tool.ResultSchema == nil {
-		return nil
-	}
-	s, err := tool.result()
-	if err != nil {
-		return fmt.Errorf("result_schema of tool %s: %w", quoteShort(name), err)
-	}
-	return s.validate(raw)
 }

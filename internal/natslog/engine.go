@@ -100,7 +100,7 @@ type Log struct {
 	pub, live *nats.Conn
 	js        jetstream.JetStream
 	epoch     string
-	hubs      []*hub
+	hubs      atomic.Pointer[[]*hub] // set once all of them listen
 	index     *index
 	desk      *desk
 
@@ -143,13 +143,14 @@ func (l *Log) open(ctx context.Context) error {
 	if err := l.prepare(ctx); err != nil {
 		return err
 	}
-	for p := range l.cfg.Partitions {
-		h := newHub(l, p)
-		if err := h.begin(ctx); err != nil {
+	hubs := make([]*hub, l.cfg.Partitions)
+	for p := range hubs {
+		hubs[p] = newHub(l, p)
+		if err := hubs[p].begin(ctx); err != nil {
 			return fmt.Errorf("listening to %s: %w", streamName(p), err)
 		}
-		l.hubs = append(l.hubs, h)
 	}
+	l.hubs.Store(&hubs)
 	if err := l.buildIndex(ctx); err != nil {
 		return err
 	}
@@ -237,6 +238,14 @@ func (l *Log) Healthy() error {
 	return nil
 }
 
+// allHubs returns the hubs by partition, none before Open has got so far.
+func (l *Log) allHubs() []*hub {
+	if hubs := l.hubs.Load(); hubs != nil {
+		return *hubs
+	}
+	return nil
+}
+
 // watch compares what the hubs heard with what the streams hold: a server that died may have stored a record and told nobody.
 func (l *Log) watch() {
 	tick := time.NewTicker(time.Second)
@@ -248,7 +257,7 @@ func (l *Log) watch() {
 		case <-tick.C:
 		}
 		var fail *error
-		for _, h := range l.hubs {
+		for _, h := range l.allHubs() {
 			if err := h.poll(l.ctx); err != nil && l.ctx.Err() == nil {
 				fail = &err
 				break
@@ -260,7 +269,7 @@ func (l *Log) watch() {
 
 // missedSome tells all followers that the live connection was gone for a while.
 func (l *Log) missedSome() {
-	for _, h := range l.hubs {
+	for _, h := range l.allHubs() {
 		h.lost()
 	}
 }

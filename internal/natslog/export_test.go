@@ -9,13 +9,13 @@ import (
 
 // Deafen makes the log miss everything that is stored, until the function that it returns is called.
 func (l *Log) Deafen() (hear func() error, err error) {
-	for _, h := range l.hubs {
+	for _, h := range l.allHubs() {
 		if err := h.sub.Unsubscribe(); err != nil {
 			return nil, err
 		}
 	}
 	return func() error {
-		for _, h := range l.hubs {
+		for _, h := range l.allHubs() {
 			if err := h.subscribe(); err != nil {
 				return err
 			}

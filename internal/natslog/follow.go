@@ -36,7 +36,7 @@ func (l *Log) Follow(ctx context.Context, tenant string, id uuid.UUID, after ses
 	if err != nil {
 		return nil, fmt.Errorf("following a session: %w", err)
 	}
-	f := &follower{hub: l.hubs[pl.partition], reader: newReader(l, pl, after, true), wake: make(chan struct{}, 1)}
+	f := &follower{hub: l.allHubs()[pl.partition], reader: newReader(l, pl, after, true), wake: make(chan struct{}, 1)}
 	// The hub first: what is stored after the leader named the target will come through it.
 	f.hub.add(f)
 	if err := f.start(ctx); err != nil {

@@ -49,6 +49,10 @@ func (h *hub) begin(ctx context.Context) error {
 	if err := h.subscribe(); err != nil {
 		return err
 	}
+	// The question goes over another connection: the server must know of the subscription first.
+	if err := h.log.live.FlushTimeout(patience); err != nil {
+		return err
+	}
 	last, err := h.log.lastOfAll(ctx, streamName(h.partition))
 	if err != nil {
 		return err
