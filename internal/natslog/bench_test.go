@@ -59,7 +59,7 @@ func BenchmarkRead10k(b *testing.B) {
 		base = mustAppend(b, l, id, base, fact("a text of the usual length, which is not long"))
 	}
 	for b.Loop() {
-		entries, err := l.Read(b.Context(), "acme", id, 0, 0, false)
+		entries, err := readAll(b.Context(), l, id, false)
 		if err != nil || len(entries) != 10_000 {
 			b.Fatal(len(entries), err)
 		}

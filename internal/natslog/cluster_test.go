@@ -163,7 +163,7 @@ func TestClusterLosesLeader(t *testing.T) {
 		}
 	}
 	s.stored()
-	entries, err := reading.Read(t.Context(), "acme", s.id, 0, 0, false)
+	entries, err := readAll(t.Context(), reading, s.id, false)
 	if err != nil {
 		t.Fatal(err)
 	}

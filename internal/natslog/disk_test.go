@@ -95,7 +95,7 @@ func (s *scribe) untilRefused(size int) {
 // stored checks that every acknowledged fact is there, and moves the base to the last that is.
 func (s *scribe) stored() {
 	s.t.Helper()
-	entries, err := s.log.Read(s.t.Context(), "acme", s.id, 0, 0, false)
+	entries, err := readAll(s.t.Context(), s.log, s.id, false)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func (s *scribe) heard() (check func()) {
 				got = append(got, e.Seq)
 			}
 		}
-		entries, err := s.log.Read(s.t.Context(), "acme", s.id, 0, 0, false)
+		entries, err := readAll(s.t.Context(), s.log, s.id, false)
 		if err != nil || len(entries) != len(got) {
 			s.t.Fatalf("%d facts are stored, %d were followed, %v", len(entries), len(got), err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"treadle/api"
+	"treadle/internal/natslog"
 	"treadle/sessions"
 )
 
@@ -53,5 +54,17 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		case <-ctx.Done():
 			t.Fatalf("not in time: %s", what)
 		}
+	}
+}
+
+// readAll reads a session from its beginning.
+func readAll(ctx context.Context, l *natslog.Log, id uuid.UUID, deltas bool) ([]sessions.Entry, error) {
+	var all []sessions.Entry
+	for after := sessions.Seq(0); ; after = all[len(all)-1].Seq {
+		entries, err := l.Read(ctx, "acme", id, after, 0, deltas)
+		if err != nil || len(entries) == 0 {
+			return all, err
+		}
+		all = append(all, entries...)
 	}
 }

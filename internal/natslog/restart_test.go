@@ -76,7 +76,7 @@ func TestKill(t *testing.T) {
 		l := open(t, natslog.Config{Dir: dir})
 		s := &scribe{t: t, log: l, id: killSession}
 		s.stored()
-		entries, err := l.Read(t.Context(), "acme", s.id, 0, 0, true)
+		entries, err := readAll(t.Context(), l, s.id, true)
 		if err != nil {
 			t.Fatal(err)
 		}
