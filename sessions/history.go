@@ -23,10 +23,10 @@ type history struct {
 func (h *history) add(e Entry, event api.Event) {
 	switch ev := event.(type) {
 	case *api.TurnStarted:
-		h.close()
+		h.settle()
 		h.append(Message{Role: RoleUser, Text: ev.Input.Text()})
 	case *api.MessageEvent:
-		h.close()
+		h.settle()
 		m := Message{Role: RoleAssistant, Text: ev.Text, Reasoning: ev.Reasoning}
 		for _, c := range ev.ToolCalls {
 			m.Calls = append(m.Calls, Call{ID: c.ToolCallID, Tool: c.Tool, Args: c.Args})
@@ -44,13 +44,13 @@ func (h *history) add(e Entry, event api.Event) {
 			h.results[ev.ToolCallID] = &ev.Result
 		}
 	case *api.TurnCompleted, *api.TurnFailed, *api.TurnCanceled:
-		h.close()
+		h.settle()
 	}
 }
 
-// close puts the results behind their message. A call without one, which only a damaged log has, gets an error, since
+// settle puts the results behind their message. A call without one, which only a damaged log has, gets an error, since
 // every provider refuses a history with an open call.
-func (h *history) close() {
+func (h *history) settle() {
 	for _, c := range h.calls {
 		result := h.results[c.ID]
 		if result == nil {
@@ -77,6 +77,6 @@ func (h *history) append(m Message) {
 
 // prompt returns the messages so far. Nothing may be open.
 func (h *history) prompt() []Message {
-	h.close()
+	h.settle()
 	return slices.Clip(h.messages)
 }

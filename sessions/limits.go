@@ -44,7 +44,7 @@ const (
 	maxMarks = 512
 	// maxProgress is how many progress reports one call takes.
 	maxProgress = 1000
-	// checkpointEvery is how many facts are folded again at most when a session is opened.
+	// checkpointEvery is how many facts a session goes on between checkpoints, which are taken at the ends of turns.
 	checkpointEvery = 256
 )
 
