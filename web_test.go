@@ -19,7 +19,7 @@ func TestWeb(t *testing.T) {
 	defer web.Close()
 	fetch := func(path string) (*http.Response, string) {
 		t.Helper()
-		res, err := http.Get(web.URL + path)
+		res, err := web.Client().Get(web.URL + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestWeb(t *testing.T) {
 	closed := httptest.NewServer(keyed.Handler())
 	defer closed.Close()
 	for path, want := range map[string]int{"/demo/": http.StatusNotFound, "/sdk/v1/client.js": http.StatusOK} {
-		res, err := http.Get(closed.URL + path)
+		res, err := closed.Client().Get(closed.URL + path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -247,6 +247,26 @@ func TestStream_limit(t *testing.T) {
 	f.eventually("a stream is free again", func() bool { return f.do("HEAD", session+"/events", "").StatusCode == http.StatusOK })
 }
 
+// TestStream_refusedTurn: a turn whose stream is refused is not started, however often it is asked for.
+func TestStream_refusedTurn(t *testing.T) {
+	f := newFixture(t, func(s *setup) { s.service.Limits.MaxStreams = 1 })
+	session := f.session()
+	events := f.stream("GET", session+"/events", "")
+	for range 2 {
+		a := f.want(f.do("POST", session+"/turns", `{"input":"block"}`, "Accept", "text/event-stream"), http.StatusTooManyRequests, sessions.CodeTooManyStreams)
+		if a.Header.Get("Location") != "" {
+			t.Errorf("Location is %q", a.Header.Get("Location"))
+		}
+	}
+	a := f.want(f.do("GET", session, ""), http.StatusOK)
+	if a.get("status") != "idle" || fmt.Sprint(a.get("turns")) != "0" {
+		t.Errorf("the session: %s", a.body)
+	}
+	events.resp.Body.Close()
+	f.eventually("a stream is free again", func() bool { return f.do("HEAD", session+"/events", "").StatusCode == http.StatusOK })
+	f.stream("POST", session+"/turns", `{"input":"hello"}`).until(api.TypeTurnCompleted)
+}
+
 func TestDrain(t *testing.T) {
 	f := newFixture(t)
 	session := f.session()

@@ -240,13 +240,30 @@ func (f *fixture) pages(session uuid.UUID) []api.EventItem {
 	}
 }
 
+// facts reads all facts of a session from the log.
+func (f *fixture) facts(session uuid.UUID) []sessions.Entry {
+	f.Helper()
+	var facts []sessions.Entry
+	for after := sessions.Seq(0); ; after = facts[len(facts)-1].Seq {
+		entries, err := f.engine.Read(f.ctx, tenant, session, after, 0, false)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if len(entries) == 0 {
+			return facts
+		}
+		facts = append(facts, entries...)
+	}
+}
+
 // invariants checks what holds for every session at every moment: pages and stream agree, ids rise, each turn has at most one
-// terminal event and nothing after it, each offered call of an ended turn has exactly one result.
+// terminal event and nothing after it, each offered call of an ended turn has exactly one result, no status is told twice in a
+// row, and no call is offered too late.
 func (f *fixture) invariants(session uuid.UUID) {
 	f.Helper()
 	items := f.pages(session)
 	over, open := map[uuid.UUID]bool{}, map[uuid.UUID]int{}
-	last := ""
+	last, status := "", api.SessionStatus("")
 	for _, item := range items {
 		if len(item.ID) < len(last) || len(item.ID) == len(last) && item.ID <= last {
 			f.Errorf("id %s follows %s", item.ID, last)
@@ -261,6 +278,15 @@ func (f *fixture) invariants(session uuid.UUID) {
 			f.Errorf("%s after the end of turn %s", h.Type, h.TurnID)
 		}
 		switch ev := event.(type) {
+		case *api.StatusChanged:
+			if ev.Status == status {
+				f.Errorf("status %s is told twice in a row", status)
+			}
+			status = ev.Status
+		case *api.ToolCallEvent:
+			if !ev.Deadline.After(ev.Time) {
+				f.Errorf("call %s is offered at %s until %s", ev.ToolCallID, ev.Time, ev.Deadline)
+			}
 		case *api.MessageEvent:
 			for _, c := range ev.ToolCalls {
 				open[c.ToolCallID] = 1
@@ -302,15 +328,16 @@ func (f *fixture) invariants(session uuid.UUID) {
 // control holds the frames that are no events.
 var control = map[string]bool{api.TypeReady: true, api.TypeReset: true, api.TypeStreamEnd: true}
 
-// folds checks that the stored records fold to the state that the service shows, through a checkpoint after each of them.
+// folds checks that the stored records are within bounds and fold to the state that the service shows, through a checkpoint after
+// each of them.
 func (f *fixture) folds(session uuid.UUID) {
 	f.Helper()
-	entries, err := f.engine.Read(f.ctx, tenant, session, 0, 0, false)
-	if err != nil {
-		f.Fatal(err)
-	}
 	st := &sessions.State{Session: session, Skills: &api.Skills{}}
-	for _, e := range entries {
+	for _, e := range f.facts(session) {
+		if len(e.Events) > sessions.MaxRecordEvents {
+			f.Errorf("the record at %d has %d events", e.Seq, len(e.Events))
+		}
+		var err error
 		if st, err = st.Apply(e); err != nil {
 			f.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (r *Reader) LastEventID() string { return r.lastID }
 func (r *Reader) Retry() (d time.Duration, ok bool) { return r.retry, r.hasRetry }
 
 func (r *Reader) finish(err error) (Event, error) {
-	if err == io.EOF && r.opts.DispatchIncomplete {
+	if errors.Is(err, io.EOF) && r.opts.DispatchIncomplete {
 		r.opts.DispatchIncomplete = false
 		rest := r.buf[r.start:r.end]
 		r.start = r.end

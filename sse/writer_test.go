@@ -129,7 +129,7 @@ func TestWriter_DeadlineOnlyWhileWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{ResponseRecorder: httptest.NewRecorder()}
 		w := mustWriter(t, rec, sse.Options{})
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		w.Comment("")
 		if err := w.Flush(); err != nil {
 			t.Fatal(err)

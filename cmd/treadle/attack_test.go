@@ -118,8 +118,9 @@ func TestAttack_listen(t *testing.T) {
 }
 
 // TestAttack_references: a schema makes the server fetch nothing, and nobody who is slow to answer keeps it waiting.
+//
+// Like every test that measures, it has the machine to itself.
 func TestAttack_references(t *testing.T) {
-	t.Parallel()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -150,12 +151,12 @@ func TestAttack_references(t *testing.T) {
 			schema := fmt.Sprintf(schema, ref)
 			for _, member := range []string{"args_schema", "result_schema"} {
 				tool := fmt.Sprintf(`{"name":"a","description":"b",%q:%s}`, member, schema)
-				began := time.Now()
-				refused := s.do(http.MethodPost, "/v1/sessions", `{"skills":{"tools":[`+tool+`]}}`)
-				s.want(refused.StatusCode, http.MethodPut, session+"/tools", `{"tools":[`+tool+`]}`)
-				if took := time.Since(began); took > 5*time.Second {
-					t.Errorf("%s took %v", schema, took)
-				}
+				refused := s.costs(schema, func(s *rawServer) rawAnswer {
+					return s.do(http.MethodPost, "/v1/sessions", `{"skills":{"tools":[`+tool+`]}}`)
+				})
+				s.costs(schema+", as a replacement", func(s *rawServer) rawAnswer {
+					return s.want(refused.StatusCode, http.MethodPut, session+"/tools", `{"tools":[`+tool+`]}`)
+				})
 				if refused.StatusCode != http.StatusBadRequest {
 					t.Errorf("%s: %d %.200s", schema, refused.StatusCode, refused.body)
 				}
@@ -181,12 +182,13 @@ func rawNested(n int, open, inner, end string) string {
 	return strings.Repeat(open, n) + inner + strings.Repeat(end, n)
 }
 
-// costs makes a request that is meant to be expensive, and holds the process to about a second of processor time and 100 MB.
+// costs makes a request that is meant to be expensive, and holds the process to about a second of processor time and 100 MB. How
+// long the answer takes by the clock depends on the machine's other work, so it has a multiple of patience.
 func (s *rawServer) costs(name string, request func(*rawServer) rawAnswer) rawAnswer {
 	s.tb.Helper()
 	bounded := *s
 	client := *s.http
-	client.Timeout = patience
+	client.Timeout = 4 * patience
 	bounded.http = &client
 	memory, began := s.status("VmRSS"), s.processor()
 	mustWrite(s.tb, fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), "5") // resets VmHWM
@@ -209,7 +211,6 @@ func (s *rawServer) costs(name string, request func(*rawServer) rawAnswer) rawAn
 
 // TestAttack_schemas: no registry costs much, however many tools make it up, and no call of what was accepted does.
 func TestAttack_schemas(t *testing.T) {
-	t.Parallel()
 	s := rawStart(t, "", "")
 	properties := func(n int, schema string) string {
 		return `"properties":{` + rawRepeat(n, func(i int) string { return fmt.Sprintf(`"p%d":%s`, i, schema) }) + `}`
@@ -260,7 +261,6 @@ func TestAttack_schemas(t *testing.T) {
 
 // TestAttack_json: bodies that are as bad as bodies can be are refused, or taken, for little.
 func TestAttack_json(t *testing.T) {
-	t.Parallel()
 	s := rawStart(t, "", "")
 	const limit = 4 << 20
 	members := func(size int) string {

@@ -172,9 +172,9 @@ func (e *embedded) setFailed(err error) {
 	e.mu.Unlock()
 	switch {
 	case before == nil && err != nil:
-		e.cfg.Logger.Error("the embedded NATS server failed and takes nothing", "error", err)
+		e.cfg.Logger.Error("The embedded NATS server failed and takes nothing", "err", err)
 	case before != nil && err == nil:
-		e.cfg.Logger.Info("the embedded NATS server works again")
+		e.cfg.Logger.Info("The embedded NATS server works again")
 	}
 }
 
@@ -187,7 +187,7 @@ func (e *embedded) restart() {
 	shutdown(old)
 	s, err := e.start()
 	if err != nil {
-		e.cfg.Logger.Error("the embedded NATS server did not start again", "error", err)
+		e.cfg.Logger.Error("The embedded NATS server did not start again", "err", err)
 		return
 	}
 	e.mu.Lock()
@@ -214,9 +214,13 @@ func shutdown(s *server.Server) {
 // serverLog brings the server's log into ours.
 type serverLog struct{ *slog.Logger }
 
-func (l serverLog) Noticef(format string, v ...any) { l.Debug(fmt.Sprintf(format, v...)) }
-func (l serverLog) Warnf(format string, v ...any)   { l.Warn(fmt.Sprintf(format, v...)) }
-func (l serverLog) Fatalf(format string, v ...any)  { l.Error(fmt.Sprintf(format, v...)) }
-func (l serverLog) Errorf(format string, v ...any)  { l.Error(fmt.Sprintf(format, v...)) }
-func (l serverLog) Debugf(format string, v ...any)  { l.Debug(fmt.Sprintf(format, v...)) }
-func (l serverLog) Tracef(format string, v ...any)  { l.Debug(fmt.Sprintf(format, v...)) }
+func (l serverLog) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
+func (l serverLog) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
+func (l serverLog) Fatalf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
+func (l serverLog) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
+func (l serverLog) Debugf(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+func (l serverLog) Tracef(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+
+func (l serverLog) say(level slog.Level, format string, v []any) {
+	l.Log(context.Background(), level, "The embedded NATS server says", "message", fmt.Sprintf(format, v...))
+}

@@ -172,7 +172,7 @@ func (l *Log) connect() error {
 		// What cannot be sent now is refused, not sent later behind the caller's back.
 		nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			l.logger.Warn("nats connection", "error", err, "subscription", sub != nil)
+			l.logger.Warn("The connection to NATS has a fault", "err", err, "subscription", sub != nil)
 		}),
 	}
 	if l.server != nil {

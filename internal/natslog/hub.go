@@ -98,7 +98,7 @@ func (h *hub) receive(m *nats.Msg) {
 	}
 	e, err := decode(seq, m.Data)
 	if err != nil {
-		h.log.logger.Error("a record that came live is unreadable", "stream", streamName(h.partition), "error", err)
+		h.log.logger.Error("A record that came live is unreadable", "stream", streamName(h.partition), "err", err)
 		h.lost()
 		return
 	}

@@ -84,7 +84,7 @@ func (l *Log) pullJobs(p int) {
 			return
 		}
 		if err := l.pullJob(p); err != nil && l.ctx.Err() == nil {
-			l.logger.Warn("asking for a job", "stream", streamName(p), "error", err)
+			l.logger.Warn("Asking for a job did not work", "stream", streamName(p), "err", err)
 			_ = pause(l.ctx, 200*time.Millisecond)
 		}
 	}
@@ -126,7 +126,7 @@ func (l *Log) pullJob(p int) error {
 func (l *Log) offer(msg jetstream.Msg) {
 	job, err := newJob(msg)
 	if err != nil {
-		l.logger.Error("a job that is not understood is dropped", "subject", msg.Subject(), "error", err)
+		l.logger.Error("A job that is not understood is dropped", "subject", msg.Subject(), "err", err)
 		_ = msg.Term()
 		return
 	}

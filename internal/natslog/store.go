@@ -44,7 +44,7 @@ func (l *Log) create(ctx context.Context, subject string, value []byte, ttl time
 		options = append(options, jetstream.WithMsgTTL(max(ttl.Round(time.Second), time.Second)))
 	}
 	for {
-		_, err := l.publishValue(ctx, subject, value, options)
+		err := l.publishValue(ctx, subject, value, options)
 		if err == nil {
 			return value, true, nil
 		}
@@ -66,14 +66,11 @@ func (l *Log) create(ctx context.Context, subject string, value []byte, ttl time
 	}
 }
 
-func (l *Log) publishValue(ctx context.Context, subject string, value []byte, options []jetstream.PublishOpt) (uint64, error) {
+func (l *Log) publishValue(ctx context.Context, subject string, value []byte, options []jetstream.PublishOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, tryPatience)
 	defer cancel()
-	ack, err := l.js.Publish(ctx, subject, value, options...)
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
+	_, err := l.js.Publish(ctx, subject, value, options...)
+	return err
 }
 
 // Put implements [sessions.Store].
@@ -83,7 +80,7 @@ func (l *Log) Put(ctx context.Context, tenant, key string, value []byte) error {
 		err = l.admit(ctx, len(value))
 	}
 	if err == nil {
-		_, err = l.publishValue(ctx, subject, value, []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)})
+		err = l.publishValue(ctx, subject, value, []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)})
 	}
 	if err != nil {
 		return fmt.Errorf("storing a value: %w", explain(ctx, err))

@@ -104,7 +104,7 @@ func (l *Log) settleMeta(ctx context.Context) error {
 		if b, err = json.Marshal(found); err != nil {
 			return err
 		}
-		if _, err := l.publishValue(ctx, metaSubject, b, nil); err != nil {
+		if err := l.publishValue(ctx, metaSubject, b, nil); err != nil {
 			return fmt.Errorf("beginning a new history: %w", err)
 		}
 	}
