@@ -232,6 +232,14 @@ func (s *Service) saveCheckpoint(ctx context.Context, key sessionKey, st *State)
 	if err == nil && len(raw) < s.engine.MaxRecord() {
 		err = s.engine.Put(ctx, key.tenant, checkpointKey(key), raw)
 	}
+	if err == nil {
+		// If the session was deleted meanwhile, its checkpoint may have been removed before this one came. A delete that comes
+		// after this look removes it itself.
+		var now *State
+		if now, err = s.foldOn(ctx, key, st); errors.Is(err, ErrPurged) || err == nil && now.Deleted {
+			err = s.engine.Delete(ctx, key.tenant, checkpointKey(key))
+		}
+	}
 	if err != nil {
 		s.log.Warn("Saving a checkpoint did not work", "session_id", key.id, "err", err)
 	}

@@ -52,10 +52,11 @@ func (s *Service) receive(ctx context.Context) (*Job, error) {
 		return nil, ctx.Err()
 	}
 	job, err := s.engine.Receive(ctx)
-	if err == nil && ctx.Err() != nil {
+	if err == nil && (ctx.Err() != nil || s.refuseDraining() != nil) {
 		if err := job.Release(); err != nil {
 			s.log.Warn("Giving a turn back did not work; it will be taken over when its hold runs out", "session_id", job.Session, "err", err)
 		}
+		<-ctx.Done() // Run ends it when the service drains
 		return nil, ctx.Err()
 	}
 	return job, err

@@ -42,10 +42,11 @@ func (r *run) step(ctx context.Context) error {
 			return err
 		}
 		r.service.log.Warn("A model call failed", "session_id", r.key.id, "turn_id", t.ID, "step", t.Step, "try", tries, "class", fault.Class, "err", fault.Err)
-		if !fault.Retryable || tries >= r.service.limits.ModelAttempts {
+		pause := max(fault.RetryAfter, backoff(tries))
+		if !fault.Retryable || tries >= r.service.limits.ModelAttempts || pause > r.service.limits.TurnTime-r.modelTime {
 			return r.fail(ctx, t.Step, fault, shown)
 		}
-		if err := r.retry(ctx, t.Step, tries, fault, shown); err != nil {
+		if err := r.retry(ctx, t.Step, pause, fault.Class, shown); err != nil {
 			if errors.Is(err, errStepOver) {
 				return nil
 			}
@@ -55,22 +56,18 @@ func (r *run) step(ctx context.Context) error {
 }
 
 // retry voids what was shown of a failed attempt and waits before the next one.
-func (r *run) retry(ctx context.Context, step, tries int, fault *ModelError, shown bool) error {
+func (r *run) retry(ctx context.Context, step int, wait time.Duration, class string, shown bool) error {
 	if shown {
 		err := r.appendStep(ctx, step, func(st *State) *draft {
 			d := st.draft(time.Now())
-			d.add(&api.AttemptVoided{Step: step, Attempt: st.Turn.Attempt, Reason: fault.Class})
+			d.add(&api.AttemptVoided{Step: step, Attempt: st.Turn.Attempt, Reason: class})
 			return d
 		})
 		if err != nil {
 			return err
 		}
 	}
-	pause := max(fault.RetryAfter, backoff(tries))
-	if pause > r.service.limits.TurnTime-r.modelTime {
-		return r.fail(ctx, step, fault, false)
-	}
-	for until := time.Now().Add(pause); time.Now().Before(until); {
+	for until := time.Now().Add(wait); time.Now().Before(until); {
 		if err := r.await(ctx, time.Until(until), nil); err != nil {
 			return err
 		}

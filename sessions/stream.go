@@ -119,8 +119,11 @@ func (st *Stream) start(ctx context.Context, state *State, q StreamQuery) (after
 		return positionAfter(state.Seq), "", nil
 	}
 	p, ok := parseCursor(st.tag, cursor)
-	if !ok {
+	switch {
+	case !ok:
 		return 0, "unknown_cursor", nil
+	case !state.Ended.IsZero() && p > positionAfter(state.Seq):
+		return 0, "cursor_out_of_range", nil
 	}
 	return p, "", nil
 }
