@@ -120,7 +120,7 @@ func TestRead_bounded(t *testing.T) {
 	}
 }
 
-// A session is opened and read piece by piece, in less memory than all of its results would take at once, decoded: some 200 MB.
+// A session is opened and read piece by piece, never with all of its results in memory.
 func TestSessions_memory(t *testing.T) {
 	const calls = 20
 	l := newLog(t)
