@@ -142,6 +142,9 @@ func (s *Service) refresh(ctx context.Context, key sessionKey, entry *cacheEntry
 		s.cache.forget(entry)
 		return nil, errNoSession
 	case err != nil:
+		if st != nil && st.Seq > 0 {
+			s.cache.advance(entry, st) // the next try begins here
+		}
 		return nil, err
 	case st.Deleted:
 		s.finishDelete(ctx, key, st, st.N-folded)
@@ -155,7 +158,7 @@ func (s *Service) refresh(ctx context.Context, key sessionKey, entry *cacheEntry
 	return st, nil
 }
 
-// foldOn returns the state with everything that came after it.
+// foldOn returns the state with everything that came after it, or with what it got to when the engine has a fault.
 func (s *Service) foldOn(ctx context.Context, key sessionKey, st *State) (*State, error) {
 	for {
 		entries, err := s.engine.Read(ctx, key.tenant, key.id, st.Seq, 0, false)
@@ -163,7 +166,7 @@ func (s *Service) foldOn(ctx context.Context, key sessionKey, st *State) (*State
 		case errors.Is(err, ErrPurged):
 			return nil, err
 		case err != nil:
-			return nil, unavailable(err)
+			return st, unavailable(err)
 		case len(entries) == 0:
 			return st, nil
 		}
@@ -225,6 +228,8 @@ func (s *Service) loadCheckpoint(ctx context.Context, key sessionKey) *State {
 
 // saveCheckpoint is an optimisation: when it does not work, more is folded next time.
 func (s *Service) saveCheckpoint(ctx context.Context, key sessionKey, st *State) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
+	defer cancel()
 	if !st.Ended.IsZero() {
 		return
 	}

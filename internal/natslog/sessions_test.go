@@ -122,6 +122,9 @@ func TestRead_bounded(t *testing.T) {
 
 // A session is opened and read piece by piece, never with all of its results in memory.
 func TestSessions_memory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes its own memory, and minutes")
+	}
 	const calls = 20
 	l := newLog(t)
 	limits := sessions.Limits{MaxParallelCalls: calls}
