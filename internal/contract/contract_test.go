@@ -69,7 +69,7 @@ func TestTransport(t *testing.T) {
 		{"unknown path", "/x", problemType, 404, problem("NOT_FOUND", 404, "There is nothing here"), ""},
 		{"unknown path that is there", "/x", jsonType, 200, `{}`, "matches no operation"},
 
-		{"stream", events, streamType, 200, "retry: 1\n\n" + frame("c", "ready", `,"status":"idle","cursor":"c"`) + ": \n\n" + frame("1", "session_ended", "") + frame("", "stream_end", `,"reason":"session_ended"`), ""},
+		{"stream", events, streamType, 200, "retry: 1\n\n" + frame("c", "ready", `,"status":"idle","cursor":"c","caught_up":true`) + ": \n\n" + frame("1", "session_ended", "") + frame("", "stream_end", `,"reason":"session_ended"`), ""},
 		{"malformed event", events, streamType, 200, frame("1", "step_started", ","+turn), "missing property 'step'"},
 		{"undeclared member of an event", events, streamType, 200, frame("1", "step_started", ","+turn+`,"step":1,"x":1`), "at '/x': false schema"},
 		{"undocumented event", events, streamType, 200, frame("1", "surprise", ""), "surprise is not documented"},
