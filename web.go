@@ -21,7 +21,7 @@ const demoPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 // webMounts serves the browser SDK and, in development, where it works without a key, the demo page.
 func webMounts(development bool) map[string]http.Handler {
 	mounts := map[string]http.Handler{}
-	// A page of any origin may load the module. Whether it may call the API is another question.
+	// A page of any origin may load the module; in development only one that may call the API, too, since the guard comes first.
 	mountFiles(mounts, "web-demo/client.*", "/sdk/v1/", map[string]string{
 		"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin",
 	})

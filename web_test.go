@@ -12,7 +12,7 @@ import (
 	"treadle"
 )
 
-// The demo page may load nothing but what is served with it, and the SDK can be imported from any origin.
+// The demo page may load nothing but what is served with it, and the SDK can be imported from another origin.
 func TestWeb(t *testing.T) {
 	server := mustNew(t, treadle.Config{DataDir: t.TempDir()})
 	web := httptest.NewServer(server.Handler())
