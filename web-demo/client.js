@@ -946,7 +946,9 @@ class Session {
     }
     this.#given = undefined;
     this.#syncs++;
-    this.#turnId = state.turn_id;
+    // A turn that was started here while the state was read may be on its way.
+    const started = this.#turnId && this.#mine.has(this.#turnId) ? this.#turnId : undefined;
+    this.#turnId = state.turn_id ?? started;
     if (this.#options.history === false) {
       for (const call of state.pending_tool_calls) {
         this.#offer({ ...call, tool_call_id: call.id });
@@ -964,7 +966,7 @@ class Session {
       const old = before.get(key);
       if (old?.text !== said.text || old.done !== said.done) this.emit("chat", this.#view(said, said.text));
     }
-    this.#setStatus(status);
+    if (!started || status !== "idle" || this.#ended.has(started)) this.#setStatus(status);
     this.#eachCall((call) => {
       if (call.sync === this.#syncs) this.#serve(call);
       else this.#settle(call.id, new TreadleError("TOOL_CALL_NOT_FOUND", "the server no longer knows the call"));
