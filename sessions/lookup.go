@@ -241,8 +241,8 @@ func (s *State) markOfMessage(position int64) Mark {
 	return s.latestMark(func(m Mark) bool { return m.Messages < position })
 }
 
-// maxMessagePage bounds a page of messages in bytes; one message is always given.
-const maxMessagePage = 8 << 20
+// maxPageBytes bounds a page of messages or events; one is always given.
+const maxPageBytes = 8 << 20
 
 // Messages returns a page of the transcript, in order: the latest limit messages before the position (0: the end).
 func (s *Service) Messages(ctx context.Context, tenant string, id uuid.UUID, before int64, limit int) (*api.MessageList, error) {
@@ -274,7 +274,7 @@ func (s *Service) Messages(ctx context.Context, tenant string, id uuid.UUID, bef
 			page.Messages = append(page.Messages, *m)
 			sizes = append(sizes, size)
 			total += size
-			for total > maxMessagePage && len(sizes) > 1 {
+			for total > maxPageBytes && len(sizes) > 1 {
 				total -= sizes[0]
 				sizes, page.Messages = sizes[1:], page.Messages[1:]
 			}

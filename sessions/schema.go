@@ -48,6 +48,8 @@ type schema struct {
 	costs    map[*jsonschema.Schema]nodeCost
 	patterns map[string]*regexp.Regexp
 	programs map[string]int
+	// instructions counts those of all patterns, wherever they stand.
+	instructions int
 	// validating is held if there are patterns: the validator keeps its compiled patterns without a lock.
 	validating sync.Mutex
 }
@@ -111,7 +113,7 @@ func compile(raw json.RawMessage, checkRoot func(*node) error) (*schema, error) 
 	if unresolved := root.UnresolvedReferenceURIs(); len(unresolved) > 0 {
 		return nil, &schemaError{Reason: "the schema has a reference that cannot be resolved: " + quoteShort(unresolved[0])}
 	}
-	s := &schema{root: root, nodes: len(g.nodes), costs: map[*jsonschema.Schema]nodeCost{}, programs: g.programs}
+	s := &schema{root: root, nodes: len(g.nodes), costs: map[*jsonschema.Schema]nodeCost{}, programs: g.programs, instructions: g.program}
 	if len(g.programs) > 0 {
 		s.patterns = make(map[string]*regexp.Regexp, len(g.programs))
 		for pattern := range g.programs {
@@ -124,7 +126,10 @@ func compile(raw json.RawMessage, checkRoot func(*node) error) (*schema, error) 
 
 // validate returns nil if the value satisfies the schema, and otherwise a *schemaError with pointers into the value. It also
 // refuses what checkJSON refuses, and values that are too large to be checked against this schema within the bounds.
-func (s *schema) validate(value json.RawMessage) error {
+func (s *schema) validate(value json.RawMessage) error { return s.validateShare(value, 1) }
+
+// validateShare is validate for one of share values that are checked together, and may cost accordingly less.
+func (s *schema) validateShare(value json.RawMessage, share int) error {
 	values, widest := 0, 0
 	err := scanJSON(value, maxJSONDepth, func(kind jsontext.Kind, raw []byte) error {
 		if values++; values > maxSchemaValues {
@@ -142,7 +147,7 @@ func (s *schema) validate(value json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if !s.affordable(decoded, len(value), widest) {
+	if !s.affordable(decoded, len(value), widest, share) {
 		return &schemaError{Reason: "the value is too large to be checked against this schema; make it smaller, or the schema simpler"}
 	}
 	if len(s.programs) > 0 {

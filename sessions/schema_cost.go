@@ -13,6 +13,8 @@ const (
 	// maxCost is what any value may cost, and maxCostByte what it may cost more for each of its bytes.
 	maxCost     = 250_000_000
 	maxCostByte = 40
+	// fullShares is how many values that are checked together may cost maxCost each; more share what these may.
+	fullShares = 4
 	// costNode is for applying one subschema to one value, costAssert for each of its assertions, and costMember for each
 	// member or item that is kept account of.
 	costNode   = 2500
@@ -142,9 +144,15 @@ func members(m *jsonschema.SchemaMap) map[string]*jsonschema.Schema {
 	return *m
 }
 
-// affordable tells whether validating v, of size bytes and with no number beyond the magnitude widest, stays within the budget.
-func (s *schema) affordable(v any, size, widest int) bool {
-	m := meter{schema: s, left: maxCost + maxCostByte*int64(size), widest: int64(widest)}
+// patternsPerNode is how many instructions of patterns weigh as much as a subschema, in a registry.
+const patternsPerNode = 100
+
+// weight says what it costs to compile and keep the schema, in subschemas.
+func (s *schema) weight() int { return s.nodes + s.instructions/patternsPerNode }
+
+// affordable tells whether validating v, one of share values and of size bytes and with no number beyond the magnitude widest, stays within the budget.
+func (s *schema) affordable(v any, size, widest, share int) bool {
+	m := meter{schema: s, left: maxCost/max(1, int64(share)/fullShares) + maxCostByte*int64(size), widest: int64(widest)}
 	m.apply(s.root, v)
 	return m.left >= 0
 }

@@ -118,7 +118,7 @@ func (r *run) answer(ctx context.Context, step int, a *Answer) error {
 	args := make([]json.RawMessage, len(a.Calls))
 	faults := make([]*api.ToolError, len(a.Calls))
 	for i, c := range a.Calls {
-		args[i], faults[i] = r.tools.checkArgs(c.Tool, c.Args)
+		args[i], faults[i] = r.tools.checkArgs(c.Tool, c.Args, len(a.Calls))
 		if reason := stopReason(a); reason != "tool_calls" {
 			faults[i] = &api.ToolError{Code: "TOOL_CALL_TRUNCATED", Message: "The answer was cut off (" + reason + "), so the call was not made. Make it again, shorter."}
 		}

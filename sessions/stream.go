@@ -341,13 +341,15 @@ type pager struct {
 	stream *Stream
 	view   view
 	limit  int
+	size   int // of the events so far, in bytes
 }
 
 // add takes entries until the page is full.
 func (p *pager) add(entries []Entry) {
 	for _, e := range entries {
 		for _, ev := range p.view.show(e) {
-			if len(p.Events) == p.limit {
+			p.size += len(ev.raw)
+			if len(p.Events) == p.limit || p.size > maxPageBytes && len(p.Events) > 0 {
 				p.More = true
 				return
 			}

@@ -63,7 +63,7 @@ func checkSkills(s *api.Skills, prefix string) *Error {
 			return err
 		}
 		if nodes += n; nodes > maxRegistryNodes {
-			return refuseTool(tool, pointer, "the schemas of the tools up to this one have more than %d subschemas together", maxRegistryNodes)
+			return refuseTool(tool, pointer, "the schemas of the tools up to this one have more than %d subschemas together; a pattern counts for one per %d instructions", maxRegistryNodes, patternsPerNode)
 		}
 	}
 	return nil
@@ -108,19 +108,19 @@ func checkTool(t *api.Tool, pointer string) *Error {
 	return nil
 }
 
-// checkToolSchemas compiles the schemas of a tool and returns how many subschemas they have.
+// checkToolSchemas compiles the schemas of a tool and returns how much they weigh.
 func checkToolSchemas(t *api.Tool, pointer string) (nodes int, refusal *Error) {
 	args, err := compileArgsSchema(t.ArgsSchema)
 	if err != nil {
 		return 0, refuseSchema(t, pointer, "args_schema", err)
 	}
-	nodes = args.nodes
+	nodes = args.weight()
 	if t.ResultSchema != nil {
 		result, err := compileSchema(t.ResultSchema)
 		if err != nil {
 			return 0, refuseSchema(t, pointer, "result_schema", err)
 		}
-		nodes += result.nodes
+		nodes += result.weight()
 	}
 	return nodes, nil
 }
@@ -160,7 +160,9 @@ func newToolset(s *api.Skills) (*toolset, error) {
 
 // checkArgs checks a call as a model made it. args are the model's bytes, or {} for no arguments (nothing, whitespace, null). They
 // are always an object that may be stored: also {} when what the model sent is none. terr tells the model what to do better.
-func (ts *toolset) checkArgs(name string, raw []byte) (args json.RawMessage, terr *api.ToolError) {
+//
+// share is how many calls the model made at once: what it costs to check them is bounded for all of them together.
+func (ts *toolset) checkArgs(name string, raw []byte, share int) (args json.RawMessage, terr *api.ToolError) {
 	args = bytes.TrimSpace(raw)
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage("{}")
@@ -181,7 +183,7 @@ func (ts *toolset) checkArgs(name string, raw []byte) (args json.RawMessage, ter
 	if err != nil { // a registry of an older version
 		return args, argsError(fmt.Errorf("the tool cannot be called, its args_schema is not valid: %w", err))
 	}
-	if err := s.validate(made); err != nil {
+	if err := s.validateShare(made, share); err != nil {
 		return args, argsError(err)
 	}
 	return args, nil

@@ -178,7 +178,7 @@ func TestToolset_checkArgs(t *testing.T) {
 	ts := mustToolset(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			args, terr := ts.checkArgs(tt.tool, []byte(tt.raw))
+			args, terr := ts.checkArgs(tt.tool, []byte(tt.raw), 1)
 			if string(args) != tt.args {
 				t.Errorf("args are %s, want %s", args, tt.args)
 			}
@@ -210,7 +210,7 @@ func TestToolset_concurrent(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 20 {
-				if _, terr := ts.checkArgs("search", []byte(`{"query":"x"}`)); terr != nil {
+				if _, terr := ts.checkArgs("search", []byte(`{"query":"x"}`), 1); terr != nil {
 					t.Errorf("refused: %+v", terr)
 				}
 			}
@@ -224,8 +224,33 @@ func BenchmarkToolset_checkArgs(b *testing.B) {
 	raw := []byte(`{"query":"weather in Vienna","limit":10}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, terr := ts.checkArgs("search", raw); terr != nil {
+		if _, terr := ts.checkArgs("search", raw, 1); terr != nil {
 			b.Fatal(terr)
 		}
 	}
+}
+
+// What the arguments of one answer cost is bounded for all its calls together, and what a registry costs for all its tools.
+func TestToolset_costsTogether(t *testing.T) {
+	skipIfRaced(t)
+	ts, err := newToolset(&api.Skills{Tools: []api.Tool{{Name: "t", Description: "T", ArgsSchema: json.RawMessage(`{"properties":{"a":{"pattern":"(?:a?){900}b"}}}`)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := []byte(`{"a":"` + strings.Repeat("a", 6000) + `"}`)
+	costs(t, func() {
+		for range maxCallsPerStep {
+			ts.checkArgs("t", raw, maxCallsPerStep)
+		}
+	})
+	registry := &api.Skills{}
+	properties := repeat(12, func(i int) string { return fmt.Sprintf(`"p%d":{"pattern":"a{1000}b{1000}c{1000}d{1000}"}`, i) })
+	for i := range 500 {
+		registry.Tools = append(registry.Tools, api.Tool{Name: fmt.Sprintf("t%d", i), Description: "T", ArgsSchema: json.RawMessage(`{"properties":{` + properties + `}}`)})
+	}
+	costs(t, func() {
+		if checkSkills(registry, "") == nil {
+			t.Error("the registry was accepted")
+		}
+	})
 }

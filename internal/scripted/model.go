@@ -26,6 +26,9 @@ type Model struct {
 	// wholeSession counts answers from the session's beginning instead of from the last user message.
 	wholeSession bool
 
+	// forgets is true for a model that keeps no prompts.
+	forgets bool
+
 	mu      sync.Mutex
 	prompts []*sessions.Prompt
 	// tries counts the requests for each history whose answer has attempts; order holds its keys, oldest first.
@@ -39,7 +42,7 @@ func newModel(rules []rule, wholeSession bool) *Model {
 	return &Model{rules: rules, wholeSession: wholeSession, tries: map[[sha256.Size]byte]int{}}
 }
 
-// Prompts returns copies of the latest prompts that m was given, at most 256, oldest first.
+// Prompts returns copies of the latest prompts that m was given, at most 256, oldest first; none of a model that was loaded from a file.
 func (m *Model) Prompts() []*sessions.Prompt {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,6 +65,9 @@ func (m *Model) Stream(ctx context.Context, prompt *sessions.Prompt) iter.Seq2[s
 }
 
 func (m *Model) record(prompt *sessions.Prompt) {
+	if m.forgets {
+		return
+	}
 	kept := clonePrompt(prompt)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -74,6 +74,7 @@ func Load(path string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load script %s: %w", path, err)
 	}
+	m.forgets = true // in a server nobody asks for prompts, and they may be large
 	return m, nil
 }
 
