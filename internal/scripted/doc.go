@@ -8,7 +8,7 @@
 //	    - text: "Let me see."
 //	    - text: "in pieces of five"
 //	      chunk: 5                # characters in each delta
-//	      every: 10ms             # pause between them
+//	      every: 10ms             # pause between them; goes with chunk only
 //	    - texts: ["one ", "two"]  # one delta each
 //	    - delay: 200ms
 //	    - call: {tool: echo, args: {n: 1}}               # args: a mapping, or the exact bytes as a string
