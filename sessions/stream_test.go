@@ -122,3 +122,36 @@ func TestStream_caughtUp(t *testing.T) {
 		}
 	})
 }
+
+// A page of events is cut by its bytes as well, and nothing is lost at the cut.
+func TestEventPage_bytes(t *testing.T) {
+	bubble(t, "answers:\n- - call: {tool: a}\n  - call: {tool: a}\n  - call: {tool: a}\n  - call: {tool: a}\n- - text: Done.\n", func(f *fixture) {
+		id := f.create(tool("a"))
+		turn := f.turn(id, "go")
+		for _, c := range f.pending(id, 4) {
+			f.submit(id, c.ID, `"`+strings.Repeat("x", 3<<20)+`"`)
+		}
+		f.ended(id, turn)
+		results, pages := 0, 0
+		for cursor, more := "", true; more; pages++ {
+			page, err := f.EventPage(f.ctx, tenant, id, cursor, 200, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 0
+			for _, item := range page.Events {
+				size += len(item.Event)
+				if api.EventType(item.Event) == api.TypeToolResult {
+					results++
+				}
+			}
+			if size > 9<<20 || len(page.Events) == 0 {
+				t.Errorf("a page of %d bytes in %d events", size, len(page.Events))
+			}
+			cursor, more = page.Cursor, page.More
+		}
+		if results != 4 || pages < 2 {
+			t.Errorf("%d results on %d pages", results, pages)
+		}
+	})
+}
