@@ -107,6 +107,11 @@ function checkOptions(where, options, known) {
   for (const key of Object.keys(options)) check(known.includes(key), `${where} knows no "${key}"; it takes ${known.join(", ")}`);
 }
 
+/** @param {string} where @param {unknown} key */
+function checkKey(where, key) {
+  check(typeof key === "string" && /^[!-~]{1,255}$/.test(key), `${where}: idempotencyKey must be 1 to 255 visible ASCII characters`);
+}
+
 export function defineTool(tool) {
   checkOptions("defineTool", tool, ["name", "description", "argsSchema", "timeoutMs", "maxTimeoutMs", "resultSchema", "handler"]);
   const { name, description, argsSchema, handler } = tool;
@@ -309,10 +314,11 @@ class Client {
       throw invalid(`new Treadle(): baseUrl ${JSON.stringify(baseUrl)} must be the server's http(s) address, such as "https://agent.example.com"`);
     }
     check(["undefined", "string", "function"].includes(typeof token), "new Treadle(): token must be a string, or a function that returns one");
+    check(typeof token !== "string" || /^[!-~]+$/.test(token), "new Treadle(): token must be visible ASCII characters");
     check(["undefined", "function"].includes(typeof fetch), "new Treadle(): fetch must be a function like the global fetch");
     const isName = typeof clientId === "string" && clientId && clientId.length <= 128;
     check(clientId === undefined || isName, "new Treadle(): clientId must be a name of 1 to 128 characters");
-    check(leaseMs === undefined || (leaseMs >= 1000 && leaseMs <= 300_000), "new Treadle(): leaseMs must be 1000 to 300000");
+    check(leaseMs === undefined || (Number.isSafeInteger(leaseMs) && leaseMs >= 1000 && leaseMs <= 300_000), "new Treadle(): leaseMs must be a whole number, 1000 to 300000");
     this.#base = url.href.replace(/\/+$/, "");
     this.#options = { token, clientId, fetch: fetch ?? globalThis.fetch.bind(globalThis) };
     this.lease = () => Math.max(leaseMs ?? LEASE, isHidden() ? HIDDEN_LEASE : 0);
@@ -363,7 +369,7 @@ class Client {
    */
   async send(method, path, { text, headers, signal, keepalive }) {
     const { token, fetch } = this.#options;
-    const bearer = typeof token === "function" ? await token() : token;
+    const bearer = typeof token === "function" ? await (async () => token())().catch((e) => Promise.reject(new Error(`token() failed: ${messageOf(e)}`, { cause: e }))) : token;
     const type = text !== undefined && { "Content-Type": "application/json" };
     const auth = bearer && { Authorization: `Bearer ${bearer}` };
     return fetch(this.#base + path, { method, signal, keepalive, body: text, cache: "no-store", headers: { ...headers, ...type, ...auth } });
@@ -386,7 +392,7 @@ class Client {
     for (let failures = 0; ; failures++) {
       const attempt = new AbortController();
       const stop = () => attempt.abort();
-      const timer = setTimeout(stop, ANSWER_WITHIN + (text?.length ?? 0) / 10);
+      const timer = setTimeout(() => attempt.abort(new Error("it took too long")), ANSWER_WITHIN + (text?.length ?? 0) / 10);
       signal?.addEventListener("abort", stop);
       let fault;
       try {
@@ -417,6 +423,7 @@ export class Treadle {
   async createSession(options = {}) {
     checkOptions("createSession", options, ["model", "skills", "metadata", "idempotencyKey"]);
     const { model, skills = {}, metadata, idempotencyKey = randomId() } = options;
+    checkKey("createSession", idempotencyKey);
     checkOptions("createSession: skills", skills, ["guidance", "tools"]);
     const tools = checkTools(skills.tools ?? []);
     const body = { model, metadata, skills: { guidance: skills.guidance, tools: declarations(tools) } };
@@ -687,7 +694,7 @@ class Call {
         return new Date(call.offer.deadline);
       },
       /** @param {{message?: string, fraction?: number}} report */
-      progress({ message, fraction }) {
+      progress({ message, fraction } = {}) {
         if (fraction !== undefined && !(fraction >= 0 && fraction <= 1)) throw invalid("progress: fraction is the part that is done, 0 to 1");
         call.#report = { message, fraction };
         call.#sendProgress();
@@ -783,6 +790,8 @@ class Session {
     check(typeof text === "string" && text, "sendText takes what the user says, a string that is not empty");
     checkOptions("sendText", options, ["signal", "model", "maxSteps", "idempotencyKey"]);
     const { signal, model, maxSteps, idempotencyKey = randomId() } = options;
+    check(signal === undefined || signal instanceof AbortSignal, "sendText: signal must be an AbortSignal, such as the signal of an AbortController");
+    checkKey("sendText", idempotencyKey);
     if (signal?.aborted) throw new TreadleError("TURN_CANCELED", "the turn was canceled before it was sent", {}, { cause: signal.reason });
     if (this.#done.signal.aborted) throw this.#done.signal.reason;
     const starting = (this.#starting = this.request("POST", "/turns", {

@@ -78,6 +78,12 @@ describe("a turn", () => {
     assert.deepEqual(late, [["user", 0, true, true], ["assistant", 1, true, true], ["assistant", 2, true, true]]);
   });
 
+  it("is not started with a signal that is none", async () => {
+    const session = await create([]);
+    await assert.rejects(session.sendText("hello", { signal: new AbortController() }), { code: "INVALID_INPUT", message: /AbortSignal/ });
+    assert.match((await session.sendText("hello")).text, /./);
+  });
+
   it("runs parallel calls side by side", async () => {
     const both = [deferred(), deferred()];
     const session = await create([
