@@ -86,13 +86,8 @@ describe("a turn", () => {
 
   it("runs parallel calls side by side", async () => {
     const both = [deferred(), deferred()];
-    const session = await create([
-      tool("meet", async ({ i }) => {
-        both[i].resolve();
-        await Promise.all(both.map((d) => d.promise));
-        return i;
-      }),
-    ]);
+    const meet = ({ i }) => (both[i].resolve(), Promise.all(both.map((d) => d.promise)).then(() => i));
+    const session = await create([tool("meet", meet)]);
     const turn = await session.sendText('call meet {"i": 0}\ncall meet {"i": 1}');
     assert.deepEqual(resultOf(turn), [{ ok: true, output: 0 }, { ok: true, output: 1 }]);
   });
